@@ -1,4 +1,4 @@
-"""What one operation is: the parameters of a primitive, and the shapes that follow from them."""
+"""`Call`: the static parameters of one operation's primitive, and shapes derived from them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jaxccomp.comm import Communicator
 
 T = TypeVar("T")
 
-# In place of the source or the tag of a receive that takes what comes first. The engine knows these
-# numbers, too (csrc/matching/call.h); -1 is nobody.
+# Wildcards of a receive, as MPI_ANY_SOURCE and MPI_ANY_TAG. The engine uses the same numbers
+# (csrc/matching/call.h); -1 is no rank, as MPI_PROC_NULL.
 ANY_SOURCE = -2
 ANY_TAG = -3
 
@@ -26,7 +26,7 @@ VECTOR = frozenset({"allgatherv", "gatherv", "scatterv", "reduce_scatterv", "all
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Call:
-    """One operation, without its operands; equal by value, so nothing is compiled twice.
+    """One operation, without its operands; equal by value, so that JAX's caches hit.
 
     Ranks are members of ``comm``, or indices along ``axes`` (within a group of ``groups``).
     """
@@ -39,7 +39,7 @@ class Call:
     reduce_op: str = ""
     root: int = -1
     codec: str = "raw"
-    # What cotangents travel with: "same", or a codec in place of `codec`.
+    # The codec of cotangents: "same" (as `codec`), or a spec.
     cotangent_codec: str = "same"
     backend: str = "auto"
     algorithm: str = "auto"
@@ -48,25 +48,25 @@ class Call:
     # rank, -1 for none); send: destination; recv: source.
     pairs: tuple[int, ...] = ()
     tag: int = 0
-    # sendrecv: of what is received; `tag` is that of what is sent.
+    # sendrecv: the tag of the received message; `tag` is the sent message's.
     recv_tag: int = 0
-    # sendrecv: how many operands, the last ones, only say what is received. Below 0: what is
-    # received is like what is sent.
+    # sendrecv: the number of trailing operands that are only templates (shape, dtype) of the
+    # received values. Below 0: received values are like the sent ones.
     likes: int = -1
-    # recv: whether an int32[2] follows the results, the source and the tag of what came.
+    # recv: whether an int32[2] with the message's source and tag follows the results.
     status: bool = False
     reverse: bool = False
     # Whether the result is of invariant type along `axes` (shard_map with check_vma).
     invariant: bool = False
     ordered: bool = False
-    # Whether references follow the operands: values that sender and receivers hold already. The
-    # difference to them travels. Where a rank sends and receives with one operand (`_EXCHANGES`),
-    # first those of what it sends, then those of what it receives.
+    # Whether delta bases (`ref=`) follow the operands: values that sender and receivers hold
+    # already; only the difference is sent. For `_EXCHANGES`, first the bases of the sent values,
+    # then the bases of the received values.
     referenced: bool = False
-    # Whether a second result of each operand follows the results: what the codec lost of it here.
+    # Whether a residual of each operand follows the results: the local compression error.
     feedback: bool = False
-    # Whether residuals of the call before follow the operands: what travels are the sums of both.
-    # They and all results have the dtype of the residuals.
+    # Whether residuals of the previous call follow the operands, to which they are added. They and
+    # all results have the dtype of the residuals.
     carries: bool = False
     # The program's line, of a call that is run eagerly; "" in programs, whose operations have it.
     # JAX compiles equal eager calls once, so without it the first line would stand for all.
@@ -92,22 +92,22 @@ class Call:
         return moved
 
     def of_cotangents(self) -> Call:
-        """The call that carries cotangents, which have a codec of their own."""
+        """The same call with the codec of cotangents."""
         if self.cotangent_codec == "same":
             return self
         return self.replace(codec=self.cotangent_codec)
 
     def with_counts(self, counts: tuple[int, ...]) -> Call:
-        """A v-variant, whose blocks have these sizes.
+        """The v-variant with these block sizes.
 
-        Between processes its shapes differ from rank to rank, and so does what XLA compiles; only
-        the order of the program's text is the same everywhere, so it is matched by that.
+        Between processes its shapes differ from rank to rank, and so do the compiled programs.
+        Only the order of the program's text is the same on all ranks, so calls match in that order.
         """
         return self.replace(counts=counts, ordered=self.ordered or self.comm is not None)
 
 
 def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """The operands that are sent, and the references or residuals that go with them, if any."""
+    """The operands that are sent, and their delta bases or residuals, if any."""
     sent = len(operands) // (1 + references_each(call))
     return operands[:sent], operands[sent:]
 
@@ -119,14 +119,14 @@ def reduced_values(call: Call, operands: Sequence[T]) -> Sequence[T]:
 
 
 def references_each(call: Call) -> int:
-    """How many references, or residuals of the call before, go with each operand."""
+    """The number of delta bases, or of residuals of the previous call, per operand."""
     if call.carries:
         return 1
     return (2 if call.collective in _EXCHANGES else 1) if call.referenced else 0
 
 
 def add_carried(call: Call, operands: Sequence[T]) -> tuple[Call, list[T]]:
-    """The same call of sums of operands and residuals."""
+    """Adds the residuals to the operands; returns the call without residuals, and the sums."""
     values, carried = split_references(call, operands)
     sums = [
         x.astype(residual.dtype) + residual for x, residual in zip(values, carried, strict=True)
@@ -135,17 +135,17 @@ def add_carried(call: Call, operands: Sequence[T]) -> tuple[Call, list[T]]:
 
 
 def has_row_per_rank(call: Call) -> bool:
-    """Whether operands have a row for each rank: blocks are rows then."""
+    """Whether operands have a row (the block) for each rank."""
     return call.collective in _PER_RANK_IN
 
 
 def reference_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of the references of an operand."""
+    """The shape of an operand's delta bases."""
     return result_shape(call, shape) if call.collective == "allgather" else tuple(shape)
 
 
 def split_likes(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """The operands that are sent, and those that the results are like."""
+    """The operands that are sent, and the templates of the results."""
     if call.likes < 0:
         return operands, operands
     sent = len(operands) - call.likes
@@ -153,14 +153,14 @@ def split_likes(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequenc
 
 
 def with_likes(call: Call, sent: int, likes: int) -> Call:
-    """A sendrecv of so many values; where there are none, no message travels."""
+    """A sendrecv of `sent` values with `likes` templates; no message in a direction without any."""
     dest, source = call.pairs
     pairs = (dest if sent else -1, source if likes else -1)
     return call.replace(pairs=pairs, likes=likes)
 
 
 def rows(call: Call) -> tuple[int, int]:
-    """Rows along axis 0 that a v-variant takes and gives on this rank.
+    """Rows along axis 0 of a v-variant's operand and result on this rank.
 
     Under a communicator these are this rank's own; along an axis all ranks have the shape of the
     largest, and rows beyond a rank's own are zero.
@@ -181,7 +181,7 @@ def _own(call: Call, counts: Sequence[int]) -> int:
 
 
 def result_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a result; raises when the operand's does not fit."""
+    """The shape of a result; raises if the operand's shape is invalid for the call."""
     shape = tuple(shape)
     if call.collective in VECTOR:
         taken, given = rows(call)
@@ -201,7 +201,7 @@ def result_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def kept_dimensions(call: Call) -> slice:
-    """The dimensions of the operand that are the trailing ones of the result."""
+    """The dimensions of the operand that are the trailing dimensions of the result."""
     return slice(1, None) if call.collective in _PER_RANK_IN | VECTOR else slice(None)
 
 

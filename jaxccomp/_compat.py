@@ -1,7 +1,7 @@
-"""Everything that touches the inside of JAX, for jax 0.10 to 0.12; no other file may.
+"""All uses of JAX's private API, for jax 0.10 to 0.12; no other file may use it.
 
-What moves between JAX releases is hidden here: how a primitive is made, what the types of values
-inside ``shard_map`` say about the axes they vary over, how a lowering learns its devices.
+It hides what differs between JAX releases: how a primitive is made, the varying-axes types of
+``shard_map``, and how a lowering finds its devices.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OrderedEffect(effects.Effect):
 
 @dataclasses.dataclass(frozen=True)
 class KeptEffect(effects.Effect):
-    """Keeps operations of which nobody uses a result, in any order."""
+    """Keeps operations whose results are unused, in any order."""
 
     def __str__(self) -> str:
         return "jaxccomp kept"
@@ -57,9 +57,9 @@ KEPT = KeptEffect()
 
 
 def _renew_failed_tokens() -> None:
-    """Has JAX tell of a failed operation at the next ordered one only, and not at all to come.
+    """Makes JAX drop a failed token once it has raised.
 
-    JAX before 0.12 keeps a token that failed, so that no ordered operation could run again.
+    JAX before 0.12 keeps it, so that every later ordered operation raises as well.
     """
     of_jax = dispatch.RuntimeTokenSet.get_token_input
 
@@ -99,10 +99,10 @@ def new_primitive(
     batcher: Callable[..., Any],
     lowering: Callable[..., Any],
 ) -> Primitive:
-    """A primitive with several results, run eagerly by compiling it, never cached when lowered.
+    """Makes a primitive with several results; eager calls compile it, lowerings are not cached.
 
     Args:
-      name: how it reads in a jaxpr.
+      name: its name in a jaxpr.
       abstract_eval: ``(*avals, **params) -> (avals, effects)``.
       jvp: ``(primals, tangents, **params) -> (outputs, tangents)``.
       transpose: ``(cotangents, *operands, **params) -> cotangents of the operands``.
@@ -144,7 +144,7 @@ def is_undefined(x: Any) -> bool:
 
 
 def instantiate(x: Any) -> Any:
-    """A symbolic zero as an array; anything else as it is."""
+    """Makes an array of a symbolic zero; returns anything else unchanged."""
     return ad.instantiate_zeros(x)
 
 
@@ -199,7 +199,7 @@ def vary(x: Any, axes: Iterable[AxisName]) -> Any:
 
 
 def not_varying(x: Any, axes: Iterable[AxisName]) -> tuple[AxisName, ...]:
-    """The manual axes among ``axes`` over which the type of ``x`` says that it is the same."""
+    """The manual axes among ``axes`` over which the type of ``x`` does not vary."""
     if not checks_varying():
         return ()
     manual = get_abstract_mesh().manual_axes
@@ -209,7 +209,7 @@ def not_varying(x: Any, axes: Iterable[AxisName]) -> tuple[AxisName, ...]:
 def result_aval(aval: Any, shape: Sequence[int], dropped: Iterable[AxisName], keep: slice) -> Any:
     """The type of a result: ``aval`` in another shape, no longer varying over ``dropped``.
 
-    ``keep`` are the dimensions of the operand that the trailing ones of the result are.
+    ``keep``: the dimensions of the operand that are the trailing dimensions of the result.
     """
     spec = tuple(aval.sharding.spec)[keep]
     spec = (None,) * (len(shape) - len(spec)) + spec
@@ -219,7 +219,7 @@ def result_aval(aval: Any, shape: Sequence[int], dropped: Iterable[AxisName], ke
 
 
 def axis_effects(axes: Sequence[AxisName], name: str) -> set[Any]:
-    """Checks that the axes exist and may be communicated over, and returns their effects."""
+    """Checks that the axes exist and allow communication, and returns their effects."""
     parallel._check_axis_names(tuple(axes), name)
     return {core.NamedAxisEffect(axis) for axis in axes}
 
@@ -233,7 +233,7 @@ def distributed_client() -> Any:
 
 
 def stored(client: Any, key: str, seconds: float) -> bytes | None:
-    """The value of a key of that store, waited for so long; None when nobody has set it then.
+    """The value of a key of that store; None if it has not been set within ``seconds``.
 
     Raises:
       jax.errors.JaxRuntimeError: when the store cannot be reached.
@@ -272,12 +272,12 @@ _MESH = ("jaxccomp", "mesh")
 
 
 def _mesh_of(ctx: Any) -> Mesh | None:
-    """The mesh that is communicated over, with its devices; None where these are not known."""
+    """The mesh of the lowering, with its devices; None if the devices are not known."""
     mesh = getattr(ctx.module_context.axis_context, "mesh", None)
     if isinstance(mesh, Mesh):
         return mesh
     outer = ctx.module_context.cached_primitive_lowerings.get(_MESH)
-    # All of a program is for the same devices in the same order.
+    # A whole program has the same devices in the same order.
     known = mesh is not None and outer is not None and outer.shape_tuple == mesh.shape_tuple
     return outer if known else None
 
@@ -290,10 +290,10 @@ def axes_of_xla() -> frozenset[AxisName] | None:
 
 
 def tell_devices(tree: Any) -> Any:
-    """``tree`` as it is, for a ``shard_map`` within another.
+    """``tree`` unchanged, for a ``shard_map`` within another.
 
-    JAX lowers that for a mesh without devices. What is bound here has the outer one's when it is
-    lowered, which is before what depends on it, and keeps it for `replica_groups`.
+    JAX lowers the inner one with a mesh without devices. The primitive bound here is lowered before
+    its users, with the outer mesh, and stores that mesh for `replica_groups`.
     """
     leaves, treedef = jax.tree.flatten(tree)
     return jax.tree.unflatten(treedef, _TELL_DEVICES.bind(*leaves) if leaves else leaves)
@@ -338,9 +338,9 @@ def is_partly_automatic(ctx: Any) -> bool:
 def call_site_number(ctx: Any, participants: Hashable) -> int:
     """Numbers the calls between ``participants`` in the module that is being lowered.
 
-    The order is that of the program's text. It does not depend on shapes, so it is the same on
-    ranks whose shapes differ, where XLA may schedule differently; nor on what a rank does with
-    others than these. A function that is lowered once and called twice gets one number.
+    Calls are numbered in the order of the program's text. The numbers do not depend on shapes, by
+    which XLA's schedule may differ between ranks, nor on calls with other participants. A function
+    that is lowered once and called twice gets one number.
     """
     shared = ctx.module_context.cached_primitive_lowerings  # lives as long as the module
     key = ("jaxccomp", "call sites", participants)
@@ -349,24 +349,24 @@ def call_site_number(ctx: Any, participants: Hashable) -> int:
 
 
 def program_name(ctx: Any) -> str:
-    """What JAX calls the program that is being lowered: ``jit_step`` for a jitted ``step``."""
+    """JAX's name of the program that is being lowered: ``jit_step`` for a jitted ``step``."""
     return ir.StringAttr(ctx.module_context.module.operation.attributes["sym_name"]).value
 
 
 def where(ctx: Any) -> str:
-    """``file.py:41`` of the innermost frame that belongs to the user."""
+    """``file.py:41`` of the innermost user frame."""
     return _line(ctx.traceback)
 
 
 def this_line() -> str:
-    """The line of the program that is being run."""
+    """The user's line that is being executed."""
     return _line(source_info_util.current().traceback)
 
 
 def at_this_line(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, with operations that are told to be where this is called.
+    """``function``, whose operations get the source line of this call.
 
-    For branches: JAX traces them without the frames of who calls `jax.lax.cond`.
+    For branches: JAX traces them without the frames of the caller of `jax.lax.cond`.
     """
     traceback = source_info_util.current().traceback
 
@@ -381,10 +381,10 @@ def at_this_line(function: Callable[..., Any]) -> Callable[..., Any]:
 def lower_traced(
     ctx: Any, fun: Callable[..., Any], operands: Sequence[Any], *, ordered: bool
 ) -> Any:
-    """Lowers to what ``fun`` traces to; ``fun`` may use the named axes, and what has effects.
+    """Lowers to the trace of ``fun``, which may use the named axes and operations with effects.
 
-    What it stages is told to be where the operation that is lowered is in the program.
-    ``ordered``: the operation has an ordered effect, whether or not something in ``fun`` has.
+    Staged operations get the source line of the operation that is lowered.
+    ``ordered``: the operation has an ordered effect, even if nothing in ``fun`` has.
     """
 
     def plain(aval: Any) -> Any:
@@ -392,7 +392,7 @@ def lower_traced(
         mat = aval.mat.update(varying=nothing, unreduced=nothing, reduced=nothing)
         return aval.update(manual_axis_type=mat)
 
-    # Types have been checked when the primitive was bound; here values are only computed.
+    # Types were checked when the primitive was bound.
     with jax_config._check_vma(False), source_info_util.user_context(ctx.traceback):
         rule = mlir.lower_fun(fun, multiple_results=True)
         avals = [plain(aval) for aval in ctx.avals_in]
@@ -414,18 +414,18 @@ def lower_ffi(
 ) -> Any:
     """Lowers to a call of an FFI target, which XLA neither drops nor merges with another.
 
-    Only where XLA partitions the program itself is the call one without side effects, since XLA
-    cannot repeat those along its axes; what it then drops or merges it does on all ranks.
+    Exception: if XLA partitions the program over some axes, the call has no side effect, since XLA
+    cannot repeat side effects along these axes. XLA then drops or merges it on all ranks alike.
 
     Args:
       ctx: the lowering's context.
       target: the target's name.
-      operands: the operands' values; the context may have more, which the target does not get.
+      operands: the operands' values; the context may have further ones, which are not passed.
       attributes: str, int or a sequence of int each.
-      alias: "never"; "free": result i takes over the memory of operand i where that saves a copy,
-        or, with k results, rather that of operand i + k; "always": that of operand i in any case,
-        so that a target which writes nothing hands values on.
-      ordered: whether the call takes and gives a token of the ordered effect.
+      alias: "never"; "free": with k results, result i aliases operand i + k, else operand i, if
+        that saves a copy; "always": result i aliases operand i, so that a target that writes
+        nothing passes its operands through.
+      ordered: whether the call takes and returns a token of the ordered effect.
     """
     operands = tuple(operands)
     first = int(ordered)
@@ -493,10 +493,10 @@ def _attribute(value: Any) -> Any:
 
 
 def _is_free(value: Any) -> bool:
-    """Whether the memory of ``value`` may be written to: a temporary, or a donated argument.
+    """Whether ``value`` may be overwritten: a temporary, or a donated argument.
 
-    XLA copies where something else still reads a temporary; for an argument that is not donated
-    it would always have to copy, and then writing to a new result is cheaper.
+    XLA copies a temporary that has other readers. An argument that is not donated it would always
+    copy; a new result is cheaper.
     """
     value = value.maybe_downcast()
     if not isinstance(value, ir.BlockArgument):
@@ -519,7 +519,7 @@ def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
 
 
 def inner_jaxprs(eqn: Any) -> list[Any]:
-    """The jaxprs that an equation calls; not those of derivatives that a user defined."""
+    """The jaxprs that an equation calls, without custom derivative rules."""
     return list(jaxprs_in_params(eqn.params))
 
 
@@ -528,7 +528,7 @@ def is_literal(atom: Any) -> bool:
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-    """How many constants, and how many parts of the carry, an equation of ``scan`` has."""
+    """The numbers of constants and of carry values of a ``scan`` equation."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     consts, carry, _ = params["ft_in"].unpack()
@@ -536,13 +536,13 @@ def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
 
 
 def is_sharding(value: Any) -> bool:
-    """Whether it is one that a user gave to ``jax.jit``."""
+    """Whether a value is a sharding that a user gave to ``jax.jit``."""
     return isinstance(value, jax.sharding.Sharding)
 
 
 @contextlib.contextmanager
 def at_equation(eqn: Any) -> Iterator[None]:
-    """What is traced within has the source line and the scope of ``eqn``."""
+    """Gives operations traced within the source line and the name stack of ``eqn``."""
     stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
     with (
         source_info_util.user_context(eqn.source_info.traceback, name_stack=stack),
@@ -557,7 +557,7 @@ def scope_of(eqn: Any) -> str:
 
 
 def line_of(eqn: Any) -> str:
-    """``file.py:41`` of the user's line that an equation is from."""
+    """``file.py:41`` of an equation's innermost user frame."""
     return _line(eqn.source_info.traceback)
 
 
@@ -567,7 +567,7 @@ def _line(traceback: Any) -> str:
 
 
 def bind_again(eqn: Any, args: Sequence[Any]) -> list[Any]:
-    """Stages an equation as it is."""
+    """Stages an equation unchanged."""
     results = eqn.primitive.bind(*args, **eqn.primitive.get_bind_params(eqn.params))
     return list(results) if eqn.primitive.multiple_results else [results]
 
@@ -575,14 +575,14 @@ def bind_again(eqn: Any, args: Sequence[Any]) -> list[Any]:
 def bind_with_rules(
     eqn: Any, args: Sequence[Any], change: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> list[Any]:
-    """Stages a ``custom_jvp`` or ``custom_vjp`` whose function and rules ``change`` changes."""
+    """Stages a ``custom_jvp`` or ``custom_vjp`` with ``change`` applied to function and rules."""
     params = eqn.primitive.get_bind_params(eqn.params)
     params["subfuns"] = tuple(_changed(each, change) for each in params["subfuns"])
     return list(eqn.primitive.bind(*args, **params))
 
 
 def bind_checkpoint(eqn: Any, args: Sequence[Any], function: Callable[..., Any]) -> list[Any]:
-    """Stages a ``checkpoint`` of another function of the same arguments and results."""
+    """Stages a ``checkpoint`` of another function with the same arguments and results."""
     jaxpr, consts = opened(jax.make_jaxpr(function)(*args))
     if consts:
         jaxpr = partial_eval.convert_constvars_jaxpr(jaxpr)
@@ -602,10 +602,10 @@ def _changed(
 
 
 def after_loading(call: Callable[[str], object]) -> None:
-    """Has ``call`` called whenever this process has loaded an executable that was serialised.
+    """Registers ``call``, to be called after each load of a serialised executable.
 
-    It gets the program's name, as `program_name` does; empty when that is not known. JAX tells of
-    compilations (``jax.monitoring``), and of no others.
+    ``call`` gets the program's name, as of `program_name`; empty if it is not known.
+    ``jax.monitoring`` reports compilations, but not these loads.
     """
     unpickler = serialize_executable._JaxPjrtUnpickler
     load = unpickler.persistent_load

@@ -1,8 +1,8 @@
-"""Communicators, and how a process joins the others.
+"""Communicators, and `init`, by which a process joins the others.
 
-``init`` looks at what is there - ``jax.distributed``, MPI, or neither - and tells the engine its
-place. Operations call it on first use; calling it near the start of a program makes the moment,
-which is collective, explicit.
+``init`` detects ``jax.distributed``, MPI, or neither, and passes rank and size to the engine. It is
+collective. The first operation calls it; call it near the start of a program to make the time
+explicit.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class Communicator:
     Attributes:
       name: equal on all members; messages carry it.
       processes: the members' ranks in the world, in the order of their ranks here.
-      order: "spmd" when all members run the same program, whose operations then match by their
-        place in it; "program" when they do not, and operations match in the order in which each
-        member runs them, as in MPI.
+      order: "spmd": all members run the same program, and operations match by call site.
+        "program": operations match in the order in which each member runs them, as in MPI.
     """
 
     name: str
@@ -54,16 +53,16 @@ class Communicator:
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return len(self.processes)
 
     @property
     def rank(self) -> int:
-        """This process's place among the members."""
+        """This process's rank in the communicator."""
         if _state is None:
             init()
         assert _state is not None
-        process = _state.process  # a forked child may ask, too
+        process = _state.process  # works in a forked child, too
         if process not in self.processes:
             raise errors.CommunicatorError(
                 f"process {process} of the world is not a member of communicator {self.name!r} "
@@ -73,11 +72,11 @@ class Communicator:
         return self.processes.index(process)
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """Groups the members by ``color``; called by all of them together.
+        """Splits the members into groups by ``color``, as MPI_Comm_split. Collective.
 
         Args:
-          color: members with the same number come together; None: in no group.
-          key: ranks in the new group follow it, ties the ranks here.
+          color: members with the same number form a group; None: in no group.
+          key: orders the ranks of the new group; ties keep the order of this communicator.
 
         Returns:
           This process's group, or None for ``color=None``.
@@ -92,12 +91,11 @@ class Communicator:
             )
         state = _joined()
         state.known(self)
-        # Of members that have freed groups of this communicator all hear, as freed names are not
-        # used again: they all go on with new ones.
+        # Freed names are not used again, so all members must know which names any member has freed.
         freed = state.freed_groups(self.name)
         table = state.share(self, (-1 if color is None else color, key, freed))
-        # Counted by every rank, also those in no group, so that names agree ever after. The same
-        # split made again is the same communicator, so programs are not compiled anew.
+        # Every rank counts, also with color None, so that later names agree. The same split made
+        # again gives an equal communicator, so programs are not recompiled.
         serial = state.serial(self.name, table)
         if color is None:
             return None
@@ -106,28 +104,27 @@ class Communicator:
         return _known(Communicator(f"{self.name}/{color}:{serial}", processes, self.order))
 
     def shrink(self, *, timeout_seconds: float | None = None) -> Communicator:
-        """The members that have neither ended nor failed nor died, in the same order.
+        """The surviving members (not ended, failed or dead), in the same order.
 
-        Called by all of them together, after an error that names one who is gone. They may know of
-        different ones at first: whoever hears of one more meanwhile tries again without it. It is
-        MPIX_Comm_shrink of MPI's fault tolerance (ULFM), but for one thing: members that lose
-        another one in the very end may differ in whether they have it, and find that out, all of
-        them, in the next operation.
+        All survivors call it together, after an error that names a lost member. They may know of
+        different losses at first: a member that learns of another loss retries without it. It is
+        MPIX_Comm_shrink of MPI's fault tolerance (ULFM), with one exception: if a member is lost
+        at the very end, survivors may disagree whether the result contains it; the next operation
+        then fails on all of them.
 
-        Of the world, it is the world from then on (`jaxccomp.world`). Pass communicators to jitted
-        functions as static arguments: those that were traced with the world before still have it.
+        Shrinking the world replaces it (`jaxccomp.world`). Pass communicators to jitted functions
+        as static arguments: a function that was traced with the old world still uses it.
 
         Args:
-          timeout_seconds: how long to wait for the others, which may still be in an operation with
-            those who are gone. Default: the option ``init_timeout_seconds``.
+          timeout_seconds: how long to wait for the other survivors, which may still be in an
+            operation with a lost member. Default: the option ``init_timeout_seconds``.
 
         Returns:
-          A communicator with a message space of its own, anew in each call.
+          A new communicator with a message space of its own; another one in each call.
 
         Raises:
-          InitializationError: when a member that lives has not come in time.
-          CutOffError: when this process is in the smaller part of members that do not reach each
-            other.
+          InitializationError: when a live member has not called it in time.
+          CutOffError: when the network is partitioned and this process is in the smaller part.
 
         Example:
           >>> import jaxccomp
@@ -142,23 +139,23 @@ class Communicator:
     def admit(self, group: str = "world", *, timeout_seconds: float | None = None) -> Communicator:
         """The members, and all processes that wait to join them.
 
-        Called by all members together, for instance once a step; it costs them one small message
-        each where nobody waits. Members keep their ranks, and those that join come after them. Who
-        joins has no values yet: see `jaxccomp.sync.replicate`.
+        All members call it together, for instance once a step; it costs each one small message if
+        no process waits. Members keep their ranks, and new processes follow them. New processes
+        have no values yet: see `jaxccomp.sync.replicate`.
 
-        Of the world, it is the world from then on (`jaxccomp.world`), as of those that join.
+        Admitting to the world replaces it (`jaxccomp.world`), on old and new members.
 
         Args:
-          group: what those that wait have asked for (``jaxccomp.init(join=...)``).
+          group: the group that waiting processes have named (``jaxccomp.init(join=...)``).
           timeout_seconds: how long to wait for the other members. Default: the option
             ``init_timeout_seconds``.
 
         Returns:
-          A communicator with a message space of its own; this one itself where nobody waits.
+          A communicator with a message space of its own; this one itself if no process waits.
 
         Raises:
-          CommunicatorError: where processes have not met by ``jaxccomp.init(coordinator=...)``.
-          InitializationError: when a member has not come in time, or is gone.
+          CommunicatorError: if processes have not met by ``jaxccomp.init(coordinator=...)``.
+          InitializationError: when a member has not called it in time, or is lost.
 
         Example:
           >>> import jaxccomp
@@ -184,17 +181,17 @@ class Communicator:
     def duplicate(self, name: str) -> Communicator:
         """The same members in the same order, with a message space of its own; not collective.
 
-        Messages on it never meet those on this communicator, or on a duplicate of another name.
-        Libraries keep their messages apart from the program's in this way.
+        Messages on it never match messages on this communicator, or on a duplicate of another name.
+        So libraries can separate their messages from the program's.
 
         Args:
-          name: the same on all members. Whoever gives it again gets the same communicator.
+          name: the same on all members. The same name again gives the same communicator.
 
         Returns:
-          The duplicate, whose name is this one's, a slash and ``name``.
+          The duplicate; its name is this communicator's name, a slash and ``name``.
 
         Raises:
-          InvalidArgumentError: when ``name`` is not a text, is empty, or has a "/" or a ":" in it.
+          InvalidArgumentError: when ``name`` is not a string, is empty, or has a "/" or a ":".
 
         Example:
           >>> import jaxccomp
@@ -210,14 +207,14 @@ class Communicator:
         return _known(Communicator(f"{self.name}/{name}", self.processes, self.order))
 
     def free(self) -> None:
-        """Forgets this communicator, here and in the engine; not collective.
+        """Frees this communicator, here and in the engine; not collective.
 
-        Every member frees it when it has no more use for it. Operations on it raise from then on,
-        and so do those of members that wait for this one. Its name is not used again; with it goes
-        its ``ordered()`` form, which has the same one.
+        Each member frees it when it no longer needs it. From then on operations on it raise here,
+        and on members that wait for this one. Its name is not used again. The ``ordered()`` form
+        has the same name and is freed with it.
 
         Raises:
-          CommunicatorError: for the world, and while an operation on it is under way here.
+          CommunicatorError: for the world, and while this process runs an operation on it.
 
         Example:
           >>> import jaxccomp
@@ -230,24 +227,24 @@ class Communicator:
     def from_mpi4py(cls, comm: Any) -> Communicator:
         """The communicator of an mpi4py intra-communicator.
 
-        Each MPI communicator has a message space of its own here, too: what a program sends on one
-        is never received on its duplicate. Collective over ``comm`` the first time, as its members
-        agree on a name for it; from then on it is known by ``comm``. COMM_WORLD is the world.
+        Each MPI communicator has a message space of its own here, too: messages sent on one are
+        never received on its duplicate. Collective over ``comm`` the first time, as its members
+        agree on a name; later calls look the name up. COMM_WORLD is the world.
 
-        Messages do not travel on ``comm`` itself but on a duplicate of COMM_WORLD.
+        Messages are sent on a duplicate of COMM_WORLD, not on ``comm`` itself.
 
         Args:
           comm: any communicator of mpi4py with one group, all of whose members call this.
 
         Raises:
-          CommunicatorError: for one that cannot be used here, with the reason.
-          InitializationError: when members have not come after ``init_timeout_seconds``.
+          CommunicatorError: for a communicator that cannot be used, with the reason.
+          InitializationError: when members have not called this within ``init_timeout_seconds``.
         """
         return _known(_from_mpi4py(comm))
 
 
 def _succeeds(before: Communicator, after: Communicator) -> Communicator:
-    """``after``, known to the engine; and the world where ``before`` has been."""
+    """Makes ``after`` known to the engine, and the world if ``before`` was the world."""
     state = _joined()
     if before.name == state.current[0] and after.name != before.name:
         state.current = (after.name, after.processes, after.order)
@@ -282,14 +279,14 @@ def _from_mpi4py(comm: Any) -> Communicator:
         )
     if comm == mpi.COMM_WORLD:
         return world()
-    # Its rank 0 counts those that it leads, so that no two have the same pair of numbers.
+    # Rank 0 of `comm` numbers the communicators that it leads, so (leader, number) is unique.
     number = _mpi.agreed_number(comm, state.mpi_number, config.get("init_timeout_seconds"))
     return Communicator(f"mpi/{ranks[0]}.{number}", tuple(ranks))
 
 
 _lock = threading.RLock()
 _state: _world.World | None = None
-_forked = False  # off a process that had joined
+_forked = False  # whether this process was forked from one that had joined
 
 
 def _after_fork() -> None:
@@ -317,34 +314,35 @@ def init(
     secret: str | None = None,
     timeout_seconds: float | None = None,
 ) -> Communicator:
-    """Joins the processes that are there; called by all of them, in any number of threads.
+    """Joins the other processes. Collective; safe to call from several threads.
 
-    Under ``jax.distributed`` and MPI both, ranks are those of the MPI world. Under
-    ``jax.distributed`` alone processes meet over its key-value store, and values travel through
+    With both ``jax.distributed`` and MPI, ranks are the ranks of the MPI world. With
+    ``jax.distributed`` alone, processes meet over its key-value store, and values are sent over
     UCX. Call it after ``jax.distributed.initialize``, since it starts JAX's backend. A second call
     returns at once.
 
     With ``coordinator``, processes need neither: each runs a JAX program of its own, and values
-    travel through UCX. Then any process may be lost, process 0 as well, and others may come later
+    are sent over UCX. Then any process may be lost, process 0 as well, and others may join later
     (docs/elastic.md).
 
-    Under MPI each process keeps of each other one that runs ahead of it at most ``early_bytes``
-    (1 MiB) and ``early_messages`` (512) of small messages, less with more than 64 processes, and
-    64 times that in all; then the other one waits (docs/sharp_bits.md).
+    Under MPI each process buffers, for each peer that runs ahead, at most ``early_bytes`` (1 MiB)
+    and ``early_messages`` (512) of small messages (less with more than 64 processes; 64 times that
+    in total); then the peer waits (docs/sharp_bits.md).
 
     Args:
       mpi: "auto" joins MPI under an MPI launcher or when the program has initialised MPI;
-        "always" and "never" say what they do. Default: the option ``mpi``.
-      coordinator: "host:port" where process 0 listens, and nobody else; with ``join``, where any
-        members do, separated by commas. Default: the option ``coordinator``.
-      rank: of this process, with ``coordinator``. Default: what a launcher says (Slurm, PMI,
+        "always" and "never" force it. Default: the option ``mpi``.
+      coordinator: "host:port" at which process 0 (only) listens; with ``join``, the addresses of
+        any members, separated by commas. Default: the option ``coordinator``.
+      rank: this process's rank, with ``coordinator``. Default: the launcher's (Slurm, PMI,
         ``python -m jaxccomp run``).
-      size: how many processes meet, likewise.
-      join: the group that this process asks to be taken into, once its members call
-        `Communicator.admit`: "world", or the name of a `jaxccomp.sync`. Default: the option
+      size: the number of processes, likewise.
+      join: the group that this process asks to join; its members admit it by
+        `Communicator.admit`. "world", or the name of a `jaxccomp.sync`. Default: the option
         ``join``.
-      secret: the job's, with ``coordinator``; at least 16 characters, the same for all. Default:
-        the environment variable ``JAXCCOMP_SECRET``, which other users of the machine do not see.
+      secret: the job's secret, with ``coordinator``; at least 16 characters, the same for all.
+        Default: the environment variable ``JAXCCOMP_SECRET``, which other users of the machine
+        cannot read.
       timeout_seconds: how long to wait for the other processes. Default: the option
         ``init_timeout_seconds``.
 
@@ -352,8 +350,8 @@ def init(
       The world.
 
     Raises:
-      InvalidArgumentError: for a coordinator, rank, size or secret that cannot be.
-      InitializationError: when processes are missing, or the launcher and mpi4py do not fit.
+      InvalidArgumentError: for an invalid coordinator, rank, size or secret.
+      InitializationError: when processes are missing, or mpi4py uses another MPI than the launcher.
       EngineUnavailableError: when a launcher has started other processes but there is no MPI.
     """
     global _state
@@ -372,7 +370,7 @@ def init(
                 )
                 _inherited.mark_rank()
             _state = _join.join(mode, timeout_seconds, parameters)
-            # A program that is loaded, and not traced, names it to the engine alone.
+            # A program loaded from a cache is not traced: only the engine sees its communicator.
             _state.known(world())
         return world()
 
@@ -383,23 +381,23 @@ def _is_explicit(rank: int | None, size: int | None, join: str | None) -> bool:
 
 
 def world() -> Communicator:
-    """All processes; joins them if the program has not.
+    """The communicator of all processes; calls `init` if the program has not.
 
-    After `Communicator.shrink` or `Communicator.admit` of the world it is what these have returned.
+    After `Communicator.shrink` or `Communicator.admit` of the world it is their result.
     """
     return Communicator(*_joined().current)
 
 
 def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Communicator:
-    """``comm``, or the world for None; checked, known to the engine, joined if need be.
+    """``comm``, or the world for None; checked and known to the engine. Joins if necessary.
 
     Args:
-      comm: as operations take it.
-      only_meets: whether the engine lets the members meet and moves no values between them.
+      comm: a communicator or None.
+      only_meets: whether the engine only synchronises the members and sends no values.
 
     Raises:
-      CommunicatorError: for something else, or a communicator that this process is not in.
-      EngineUnavailableError: when values are to reach the members, and cannot.
+      CommunicatorError: for another type, or a communicator that this process is not in.
+      EngineUnavailableError: when values must be sent and no transport is available.
     """
     state = _joined()
     if comm is None:
@@ -421,9 +419,9 @@ def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Co
 
 
 def regrouped(comm: Communicator, processes: tuple[int, ...]) -> Communicator:
-    """These processes, on their way from ``comm`` to a group that all of them know.
+    """A communicator of these members of ``comm``, to be agreed on by `Communicator.shrink`.
 
-    They agree on the group by `Communicator.shrink`, also where some know of others than these.
+    `shrink` also works if some members pass other processes.
     """
     number = zlib.crc32(repr(processes).encode())
     name = f"{_world.original_name(comm.name)}/members-{number:08x}.all"
@@ -431,9 +429,9 @@ def regrouped(comm: Communicator, processes: tuple[int, ...]) -> Communicator:
 
 
 def taken_in(group: str) -> Communicator | None:
-    """The communicator of the group that this process has joined; None where it has joined none.
+    """The communicator of the group that this process has joined; None if it has joined none.
 
-    Told once: who asks goes on with it.
+    Returned once; the caller owns it.
     """
     state = _joined()
     if state.joined_group != group:
@@ -450,7 +448,7 @@ def participants(
     wait_for_all: bool,
     timeout_seconds: float | None,
 ) -> _quorum.Decision:
-    """The members that take part in the next step, as the first one decides."""
+    """The members that take part in the next step; the first member decides."""
     if timeout_seconds is None:
         timeout_seconds = config.get("timeout_seconds")
     state, quorum = _joined(), _quorum.Rule(*rule)
@@ -458,22 +456,22 @@ def participants(
 
 
 def waiting(group: str) -> int:
-    """How many processes wait at this one to be taken into that group."""
+    """The number of processes that wait at this one to join the group."""
     return _membership.waiting(_joined(), group)
 
 
 def why_unreachable() -> str:
-    """Why the engine moves no values to other processes; empty when it does or there are none."""
+    """Why the engine has no transport to other processes; empty if it has one or needs none."""
     return _joined().unreachable
 
 
 def has_mpi() -> bool:
-    """Whether MPI has joined the processes, so that there are its own collectives."""
+    """Whether the processes have joined by MPI, so that its own collectives are available."""
     return _joined().mpi is not None
 
 
 def hosts() -> tuple[int, ...]:
-    """By rank of the world, a number for its host: the lowest rank there.
+    """By rank of the world, the lowest rank on its host.
 
     Example:
       >>> import jaxccomp
@@ -484,7 +482,7 @@ def hosts() -> tuple[int, ...]:
 
 
 def planner() -> _world.Planner | None:
-    """What chooses by the profile that all ranks share; None without one."""
+    """The planner of the profile that all ranks share; None without a profile."""
     return _joined().planner
 
 
@@ -499,14 +497,14 @@ def process_numbers() -> dict[int, int]:
 
 
 def why_no_cuda() -> str:
-    """Why the engine cannot be used on GPUs; empty when it can. Alike on all ranks with GPUs."""
+    """Why the engine cannot be used on GPUs; empty if it can. The same on all ranks with GPUs."""
     return _joined().no_cuda or cuda.why_missing()
 
 
 def all_have_cuda() -> bool:
-    """Whether the engine's CUDA library is there for all processes of JAX's programs.
+    """Whether the engine's CUDA library is available on all processes.
 
-    Joins nobody: of several processes it is not known before they have joined.
+    Does not call `init`; with several processes it is False before they have joined.
     """
     if cuda.why_missing():
         return False

@@ -1,8 +1,8 @@
 """Every option of the package in one table: name, type, default, choices, meaning.
 
-An option's value is, first to last: what ``set`` gave, the environment variable
-``JAXCCOMP_<NAME>`` (read once, when the package is imported), the default. Options marked
-``engine`` are handed to the native engine as well, when it starts and on each ``set``.
+An option's value is, in this order of precedence: the argument of ``set``, the environment variable
+``JAXCCOMP_<NAME>`` (read once, at import), the default. Options marked ``engine`` are also passed
+to the native engine, when it starts and on each ``set``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Option:
         return f"JAXCCOMP_{self.name.upper()}"
 
     def parse(self, value: Any) -> Any:
-        """Converts ``value`` (maybe text) to this option's type, or says what is allowed."""
+        """Converts ``value`` to this option's type; raises with the allowed values."""
         try:
             converted = _convert(self.type, value)
         except (TypeError, ValueError):
@@ -301,7 +301,7 @@ def get(name: str) -> Any:
 
 
 def choices(name: str) -> tuple[Any, ...]:
-    """What option ``name`` may be; empty where it is not one of a few."""
+    """The allowed values of option ``name``; empty if it has no fixed set."""
     return _lookup(name).choices
 
 
@@ -328,7 +328,7 @@ def override(**changes: Any) -> Iterator[None]:
 
 
 def on_change(listener: Callable[[Option, Any], None]) -> None:
-    """Calls ``listener(option, value)`` before each change, and now for each engine option."""
+    """Calls ``listener(option, value)`` now for each engine option, and before each change."""
     for option in _TABLE:
         if option.engine:
             listener(option, get(option.name))

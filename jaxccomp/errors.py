@@ -1,7 +1,7 @@
-"""What can go wrong, as exception classes, and the sentences that say what to do about it.
+"""The package's exception classes, and helpers for error texts.
 
-Every exception of the package is a :class:`JaxccompError` and also the built-in that a caller
-would expect (``ValueError`` for an argument, ``RuntimeError`` for the environment).
+Every exception is a :class:`JaxccompError` and also the built-in class that a caller expects
+(``ValueError`` for an argument, ``RuntimeError`` for the environment).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 
 class JaxccompError(Exception):
-    """Base of every error that jaxccomp raises itself."""
+    """Base class of all errors that jaxccomp raises itself."""
 
 
 class InvalidArgumentError(JaxccompError, ValueError):
-    """An argument that no operation could accept; found while tracing."""
+    """An invalid argument; found while tracing."""
 
 
 class UnknownNameError(InvalidArgumentError):
@@ -23,7 +23,7 @@ class UnknownNameError(InvalidArgumentError):
 
 
 class UnknownKeywordError(UnknownNameError, TypeError):
-    """A keyword argument that no operation has."""
+    """An unknown keyword argument."""
 
 
 class UnknownAxisError(UnknownNameError, NameError):
@@ -31,7 +31,7 @@ class UnknownAxisError(UnknownNameError, NameError):
 
 
 class NameTakenError(InvalidArgumentError):
-    """A codec, algorithm or backend is registered under a name that is taken, or no name."""
+    """A codec, algorithm or backend is registered under a name that is taken or not valid."""
 
 
 class UnsupportedDTypeError(JaxccompError, TypeError):
@@ -39,15 +39,15 @@ class UnsupportedDTypeError(JaxccompError, TypeError):
 
 
 class CodecError(InvalidArgumentError):
-    """A codec that the program has registered does not do what codecs must (`jaxccomp.toolkit`)."""
+    """A registered codec breaks the contract of codecs (`jaxccomp.toolkit`)."""
 
 
 class ScheduleError(InvalidArgumentError):
-    """A schedule that the program has registered is not its collective (docs/extending.md)."""
+    """A registered schedule does not compute its collective (docs/extending.md)."""
 
 
 class BackendError(InvalidArgumentError):
-    """A backend that the program has registered lacks an operation, or gives something else."""
+    """A registered backend lacks an operation, or returns wrong shapes or dtypes."""
 
 
 class CommunicatorError(InvalidArgumentError):
@@ -55,15 +55,15 @@ class CommunicatorError(InvalidArgumentError):
 
 
 class CutOffError(CommunicatorError):
-    """More of a communicator's processes than these may live, where they cannot be reached."""
+    """This process is cut off: the others have dropped it, or may go on as the larger part."""
 
 
 class NotDifferentiableError(JaxccompError, NotImplementedError):
-    """A derivative was asked of an operation that has none."""
+    """The operation has no derivative."""
 
 
 class CorruptDataError(JaxccompError, ValueError):
-    """Bytes that are not what the codec, or the frame, says they are: cut, altered or foreign."""
+    """Bytes that are no valid code or frame: cut, altered or foreign."""
 
 
 class EngineUnavailableError(JaxccompError, RuntimeError):
@@ -71,7 +71,7 @@ class EngineUnavailableError(JaxccompError, RuntimeError):
 
 
 class MissingPackageError(JaxccompError, ImportError):
-    """A Python package that only some of jaxccomp needs is not installed."""
+    """An optional Python package is needed and not installed."""
 
 
 class InitializationError(JaxccompError, RuntimeError):
@@ -79,15 +79,15 @@ class InitializationError(JaxccompError, RuntimeError):
 
 
 class OperationFailedError(JaxccompError, RuntimeError):
-    """An operation on a device failed after the program that it belongs to was dispatched."""
+    """An operation on a device failed after its program was dispatched."""
 
 
 class SyncError(JaxccompError, RuntimeError):
-    """Weights no longer come, or cannot be published any more (`jaxccomp.sync`)."""
+    """A weight synchronisation has ended or failed (`jaxccomp.sync`)."""
 
 
 class LaunchError(JaxccompError, RuntimeError):
-    """Ranks that ``python -m jaxccomp run`` or ``tune`` should start, and why they cannot be."""
+    """``python -m jaxccomp run`` or ``tune`` cannot start its ranks."""
 
 
 def listed(names: Iterable[object]) -> str:
@@ -96,13 +96,13 @@ def listed(names: Iterable[object]) -> str:
 
 
 def unknown(kind: str, given: object, valid: Iterable[str], hint: str = "") -> UnknownNameError:
-    """An error for a name that is not in a table, with the names that are.
+    """Makes the error for an unknown name, with the valid names.
 
     Args:
-      kind: what the name names, such as ``"codec"``.
-      given: what the caller wrote.
+      kind: the kind of name, such as ``"codec"``.
+      given: the caller's argument.
       valid: the names that exist.
-      hint: one more sentence, such as how to get what is missing.
+      hint: one more sentence, such as a remedy.
     """
     valid = sorted(map(str, valid))
     close = difflib.get_close_matches(str(given), valid, n=1)

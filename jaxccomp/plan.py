@@ -1,11 +1,10 @@
 """Plans of a program's collectives: recorded, saved, pinned and compared.
 
-A *plan* says how a call runs: its backend, its algorithm with the chunk, and its codec. Where a
+A *plan* sets how a call runs: its backend, its algorithm with the chunk, and its codec. If a
 program leaves these open ("auto"), they depend on a profile, on options and on the release.
-The option ``plan`` (``JAXCCOMP_PLAN=plan.json``) names a file of plans: a call that it has runs
-exactly so, and a call that it does not have is an error that names it, or is planned afresh where
-the file says ``"missing": "auto"``. ``python -m jaxccomp plan diff A B`` compares two files.
-docs/planner.md has more.
+The option ``plan`` (``JAXCCOMP_PLAN=plan.json``) names a file of plans: its calls run by their
+plans; any other call is an error that names the call, or is planned if the file says
+``"missing": "auto"``. ``python -m jaxccomp plan diff A B`` compares two files. See docs/planner.md.
 
 Example:
   >>> import jax.numpy as jnp
@@ -42,17 +41,16 @@ __all__ = [
 def record() -> Iterator[Plans]:
     """Records the plans of all calls that this thread compiles within a ``with`` block.
 
-    Calls of functions that JAX has compiled already are not compiled again, and so not recorded:
-    record the first call of a function, or its ``.lower(...)``; `jaxccomp.explain` compiles a
-    function anew, and its result has plans, too. Ranks of one program have the same
-    plans, so one of them saves the file. Where ranks run different programs, it has the calls of
-    the one that saves it.
+    Functions that JAX has already compiled are not recorded: record the first call of a function,
+    or its ``.lower(...)``. `jaxccomp.explain` recompiles a function; its result has plans, too.
+    Ranks of one program have the same plans, so one of them saves the file. If ranks run different
+    programs, the file has only the calls of the rank that saves it.
 
     Yields:
       The `Plans`, which are empty until the block ends.
 
     Raises:
-      InvalidArgumentError: where one call was planned in two ways.
+      InvalidArgumentError: if one call was planned in two ways.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -69,17 +67,17 @@ def record() -> Iterator[Plans]:
 
 
 def diff(before: Plans | str | os.PathLike[str], after: Plans | str | os.PathLike[str]) -> PlanDiff:
-    """What differs between two plans.
+    """Compares two sets of plans.
 
     Args:
       before: plans, or a file.
-      after: the same.
+      after: likewise.
 
     Returns:
-      Calls that one of them lacks, or that run differently; false where there are none.
+      The calls that one of them lacks, or that run differently; false if there are none.
 
     Raises:
-      InvalidArgumentError: for a file that cannot be read, or holds what cannot be.
+      InvalidArgumentError: for a file that cannot be read or has an invalid value.
 
     Example:
       >>> import jax.numpy as jnp

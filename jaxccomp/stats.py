@@ -1,7 +1,7 @@
-"""What the engine has done in this process: bytes sent, time spent, per operation.
+"""Statistics of this process's operations: bytes sent and time.
 
-`get` has a sum for each kind of operation, `log` a row for each call site. Both are of this process
-alone: neither talks to other ranks, nor waits for them.
+`get` returns sums for each kind of operation, `log` a row for each call site. Both are local:
+neither communicates.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ class OperationStats:
     Attributes:
       calls: how often it ran.
       value_bytes: the size of its operands.
-      sent_bytes: what was sent of them, encoded.
+      sent_bytes: encoded bytes sent.
       remote_bytes: the part of ``sent_bytes`` that left the process.
-      peak_bytes: the most temporary memory that one call held for scratch and encoded values,
-        and that held at the same time what had come from other hosts before it was wanted;
-        lossless and sparse codecs also need a workspace per thread.
-      bound_bytes: what that call might have held at most: 4 chunks for each rank that it
-        exchanges values with. What comes early is at most 1 MiB from each process of another
-        host, for all operations together.
-      seconds: from the start of each call to its end, summed; calls in flight together count
-        each for itself.
+      peak_bytes: the maximum temporary memory of one call: scratch, encoded values, and unexpected
+        messages of other hosts buffered at the same time. Lossless and sparse codecs need a
+        workspace per thread in addition.
+      bound_bytes: the limit of that call's temporary memory: 4 chunks for each rank that it
+        exchanges values with. Unexpected messages are at most 1 MiB per process of another host,
+        for all operations together.
+      seconds: from the start of each call to its end, summed, also over concurrent calls.
     """
 
     calls: int = 0
@@ -55,7 +54,7 @@ class Stats:
 
     @property
     def total(self) -> OperationStats:
-        """The sum over all operations; of memory the most."""
+        """The sum over all operations; the maximum for memory."""
         total = OperationStats()
         for each in self.operations.values():
             total = OperationStats(
@@ -86,32 +85,32 @@ class Stats:
 class LoggedCall:
     """One call site, summed over its calls.
 
-    Call sites that look alike are one row: of a line that is compiled twice, of a loop that was
-    unrolled, and of all devices of this process.
+    Equal call sites share a row: a line that is compiled twice, an unrolled loop, and all devices
+    of this process.
 
     Attributes:
-      operation: "allreduce", for instance; "others" of all call sites beyond 4096.
-      reduce_op: "sum" or another reduction; "" where nothing is reduced.
-      root: the rank that it begins or ends at; -1 where there is none.
+      operation: "allreduce", for instance; "others" for all call sites beyond 4096.
+      reduce_op: "sum" or another reduction; "" without a reduction.
+      root: of rooted collectives; else -1.
       operands: shapes and dtypes, such as "float32[8,4], int32[]".
       where: the line of the program, such as "train.py:41".
       communicator: its name; "" for a call along axes.
-      ranks: how many take part.
+      ranks: the number of ranks.
       backend: "native" (the engine) or "mpi".
-      algorithm: what ran in the last call.
+      algorithm: the algorithm of the last call.
       codec: a spec; "raw" for none.
-      calls: how many are over, each device's counted.
-      failed: how many of these have raised an error, or were refused after one of their
-        communicator. Their bytes count, and their seconds do not.
+      calls: completed calls, counted per device.
+      failed: calls among them that raised an error, or were refused after an error of their
+        communicator. Their bytes are counted, their seconds are not.
       operand_bytes: the size of the operands of all calls.
-      sent_bytes: what this process has sent, encoded, without headers of messages.
+      sent_bytes: encoded bytes that this process has sent, without message headers.
       remote_bytes: the part of ``sent_bytes`` that left the process.
-      received_bytes: what came, likewise.
+      received_bytes: encoded bytes received, without message headers.
       seconds: from the start of each call here to its end, summed.
-      wait_seconds: the part of ``seconds`` before the first message of another rank had come, so
-        at least what this rank has waited for those that came later; 0 where it receives nothing.
-      median_seconds: of the last 64 calls. The first call of a program takes longer: ranks
-        compare the program then.
+      wait_seconds: the part of ``seconds`` before the first message of another rank arrived: a
+        lower bound for the time spent waiting for slower ranks; 0 if it receives nothing.
+      median_seconds: of the last 64 calls. The first call of a program takes longer, since ranks
+        compare the program.
       most_seconds: of the slowest call.
     """
 
@@ -142,11 +141,11 @@ _LOGGED = tuple(field.name for field in dataclasses.fields(LoggedCall))
 
 @dataclasses.dataclass(frozen=True)
 class CallLog:
-    """What each call site has done; ``str()`` is a table.
+    """The rows of all call sites; ``str()`` is a table.
 
     Attributes:
-      rows: the call sites, those that took the most time first.
-      since: when the counting began, in seconds of UNIX; 0 before the engine's start.
+      rows: the call sites, the slowest in total first.
+      since: Unix time of the start of counting; 0 before the engine's start.
     """
 
     rows: tuple[LoggedCall, ...]
@@ -160,7 +159,7 @@ class CallLog:
             JSON: an object with ``since`` and a list of ``rows``.
 
         Raises:
-          OSError: where it cannot be written.
+          OSError: if it cannot be written.
         """
         rows = [dataclasses.asdict(row) for row in self.rows]
         with open(path, "w", encoding="utf-8", newline="") as file:
@@ -205,7 +204,7 @@ def _time(seconds: float) -> str:
 
 
 def get() -> Stats:
-    """The numbers so far; empty before the first operation and without the engine."""
+    """The statistics so far; empty before the first operation and without the engine."""
     if not engine.available():
         return Stats({})
     fields = {field.name for field in dataclasses.fields(OperationStats)}
@@ -220,9 +219,8 @@ def get() -> Stats:
 def log() -> CallLog:
     """A row for each call site that has run; empty before the first and without the engine.
 
-    Costs calls nothing that can be measured: the engine keeps a few numbers for each call site.
-    Collectives that run as those of ``jax.lax`` (``backend="xla"``) have no rows: the engine does
-    not see them.
+    The cost per call is too small to measure. Collectives that run as ``jax.lax`` collectives
+    (``backend="xla"``) have no rows, since the engine does not run them.
 
     Returns:
       The `CallLog` of this process so far, or since the last :func:`reset`.
@@ -246,7 +244,7 @@ def log() -> CallLog:
 
 
 def reset() -> None:
-    """Starts counting anew, for `get` and for `log`."""
+    """Resets the counters of `get` and `log`."""
     if engine.available():
         engine.load().reset_stats()
 

@@ -1,1 +1,1 @@
-"""The native engine: the library, its FFI targets, and what it asks of Python."""
+"""The native engine: its library, its FFI targets, and its calls into Python."""

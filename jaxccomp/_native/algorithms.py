@@ -1,7 +1,7 @@
-"""The names of algorithms: the engine's own, and those that programs register.
+"""The names of algorithms: the engine's own, and registered ones.
 
-Those of programs make schedules for the sizes of a call where it is lowered. The engine keeps these
-under a key, which then stands in the place of the name.
+A registered algorithm makes schedules for a call's sizes when the call is lowered. The engine
+stores them under a key, which then replaces the algorithm's name.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from jaxccomp._native.registry import Registry
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What schedules are made for.
+    """The parameters of a schedule.
 
     Attributes:
-      ranks: how many take part.
+      ranks: the number of ranks.
       block_bytes: size of each block.
       root: of rooted collectives, else 0.
       chunk_bytes: None: the option of that name.
-      coded: whether a codec codes any of the values.
-      feedback: whether the compression errors are results.
+      coded: whether a codec encodes any of the values.
+      feedback: whether compression errors are results.
       reverse: of a scan, whether it begins at the last rank.
     """
 
@@ -40,15 +40,15 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class CustomAlgorithm:
-    """An algorithm that a program has registered.
+    """A registered algorithm.
 
     Attributes:
-      collective: which it is one of.
-      name: what programs call it, without options.
+      collective: its collective.
+      name: its name, without options.
       description: one line.
-      source: where it is written: one of the same name from elsewhere is another one.
-      check: raises where the options of a text such as "my_chain:chunk=65536" are wrong.
-      key: of a text and a problem, the engine's key for schedules that are checked and kept.
+      source: where it is defined; the same name from another source is an error.
+      check: raises if the options of a text such as "my_chain:chunk=65536" are wrong.
+      key: makes and checks the schedules of a text and a problem; returns the engine's key.
     """
 
     collective: str
@@ -60,7 +60,7 @@ class CustomAlgorithm:
 
 
 def own_names(collective: str) -> tuple[str, ...]:
-    """The engine's own; none where there is no engine."""
+    """The engine's own names; none without the engine."""
     return _own_names(collective) if engine.available() else ()
 
 
@@ -76,7 +76,7 @@ ALGORITHMS: Registry[CustomAlgorithm] = Registry(
 
 
 def names(collective: str) -> tuple[str, ...]:
-    """The engine's own, then those of programs and of other packages."""
+    """The engine's own names, then the registered ones."""
     ALGORITHMS.load()
     return own_names(collective) + tuple(ALGORITHMS.registered(collective))
 
@@ -101,12 +101,12 @@ def sends_partial(collective: str, algorithm: str) -> bool:
 
 
 def find(collective: str, algorithm: str) -> CustomAlgorithm | None:
-    """The registered one that a text names; None where it names another one, or none."""
+    """The registered algorithm of that name (options are ignored); None if there is none."""
     return ALGORITHMS.find(algorithm.partition(":")[0], collective)
 
 
 def has(collective: str, algorithm: str) -> bool:
-    """Whether an algorithm, with the options that it is given, is one of that collective."""
+    """Whether a collective has an algorithm with such options."""
     try:
         check(collective, algorithm)
     except errors.InvalidArgumentError:
@@ -115,11 +115,11 @@ def has(collective: str, algorithm: str) -> bool:
 
 
 def check(collective: str, algorithm: str) -> None:
-    """Raises unless an algorithm, with the options that it is given, is one of that collective.
+    """Checks that a collective has an algorithm with such options.
 
     Raises:
-      UnknownNameError: where there is none of that name; with what other packages lack.
-      InvalidArgumentError: where its options are wrong.
+      UnknownNameError: for an unknown name; lists packages whose import failed.
+      InvalidArgumentError: for wrong options.
     """
     if algorithm == "auto":
         return
@@ -137,10 +137,10 @@ def check(collective: str, algorithm: str) -> None:
 
 
 def for_engine(collective: str, algorithm: str, problem: Problem) -> str:
-    """An algorithm as the engine takes it: for one that is registered, the key of its schedules.
+    """The engine's name of an algorithm: for a registered one, the key of its schedules.
 
     Raises:
-      ScheduleError: where the schedules are wrong.
+      ScheduleError: if the schedules are wrong.
     """
     registered = find(collective, algorithm)
     return algorithm if registered is None else registered.key(algorithm, problem)

@@ -1,8 +1,8 @@
-"""Tells the engine of exceptions in host callbacks.
+"""Reports exceptions in host callbacks to the engine.
 
 An exception in a callback (``jax.pure_callback``, ``io_callback``, ``debug.callback``) ends the
-program on its device. On the process's other devices the program goes on, and may wait for that one
-in a collective, for ever as far as they know.
+program on its device only. On the process's other devices the program goes on, and may wait for
+that device in a collective, without end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOGGERS = ("jax._src.callback", "jax._src.debugging")
 
 
 def watch(core: Any) -> None:
-    """From now on each exception in a callback is told to the engine ``core``."""
+    """Reports each later exception in a callback to the engine ``core``."""
 
     def tell(record: logging.LogRecord) -> bool:
         if record.exc_info and "callback failed" in str(record.msg):

@@ -1,6 +1,6 @@
 """Finds the native engine, or says why it cannot be used.
 
-Everything that needs the extension asks here, so that ``import jaxccomp`` works without it.
+All other modules get the extension from here, so that ``import jaxccomp`` works without it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from jaxccomp._native import libraries
 
 _NAME = "jaxccomp._core"
 _lock = threading.Lock()
-_found: tuple[ModuleType | None, str] | None = None  # and why there is none
+_found: tuple[ModuleType | None, str] | None = None  # the module, or why it is missing
 
 
 def _find() -> tuple[ModuleType | None, str]:
     global _found
     if _found is None:
-        # Several threads may be the first; an extension that is loaded twice is not whole.
+        # Several threads may call first, and the extension must not be loaded twice.
         with _lock:
             if _found is None:
                 _found = _load()
@@ -30,8 +30,8 @@ def _find() -> tuple[ModuleType | None, str]:
 
 
 def _load() -> tuple[ModuleType | None, str]:
-    # Python started in the folder of the sources finds the package there, without its compiled
-    # part; that lies beside the installed copy of the package.
+    # Started in the source folder, Python finds the package there, without the extension. The
+    # extension is in the installed copy of the package.
     folders = [f"{folder or '.'}/jaxccomp" for folder in sys.path]
     spec = PathFinder.find_spec(_NAME, folders)
     if spec is None or spec.loader is None:
@@ -53,7 +53,7 @@ def available() -> bool:
 
 
 def why_missing() -> str:
-    """Why the extension cannot be loaded; empty when it can."""
+    """Why the extension cannot be loaded; empty if it can."""
     return _find()[1]
 
 

@@ -1,7 +1,7 @@
-"""Makes the engine's FFI targets known to XLA, once, when this process joins the others.
+"""Registers the engine's FFI targets with XLA, once, when this process joins the others.
 
-It cannot be done earlier: types must be registered after JAX's backend is up, or its start fails.
-Nor later: a program that was compiled elsewhere, and is loaded, needs them at once.
+Not earlier: types must be registered after JAX's backend has started, or its start fails.
+Not later: a precompiled program that is loaded needs them at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxccomp import _compat
 from jaxccomp._native import engine, platforms, threads
 from jaxccomp._native.platforms import Platform
 
-# The FFI target, and the type of what XLA keeps for a call site.
+# The FFI target, and the type of the state that XLA keeps per call site.
 _TARGET = "jaxccomp_collective"
 _STATE_TYPE = "jaxccomp_call_site"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -27,7 +27,7 @@ _registered: set[Platform] = set()
 def target(platform: Platform) -> str:
     """The FFI target of a platform.
 
-    Registers type and target, and follows XLA's compilations.
+    Registers type and target, and listens for the end of XLA's compilations.
 
     Raises:
       EngineUnavailableError: without the extension.
@@ -47,14 +47,14 @@ def target(platform: Platform) -> str:
             jax.monitoring.register_event_duration_secs_listener(
                 lambda event, *_, **about: _close_program(core, event, about.get("fun_name", ""))
             )
-            # Of executables that are loaded no event tells.
+            # Loading an executable emits no event.
             _compat.after_loading(core.close_program)
         _registered.add(platform)
     return _TARGET
 
 
 def register() -> None:
-    """Registers the engine's target on the platforms that there are."""
+    """Registers the engine's target on all platforms with devices."""
     for platform in platforms.TABLE.values():
         if platform.devices():
             target(platform)

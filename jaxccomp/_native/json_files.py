@@ -20,7 +20,7 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes a file atomically: a reader finds the old file or the whole new one.
 
     Raises:
-      InvalidArgumentError: where it cannot be written.
+      InvalidArgumentError: if it cannot be written.
     """
     target = pathlib.Path(path)
     try:
@@ -41,13 +41,13 @@ def read(
     """Returns the bytes of a file, without checking them.
 
     Args:
-      path: of the file.
-      kind: what kind of file it is, for errors.
+      path: the file.
+      kind: the kind of file, for errors.
       remedy: how to write such a file, for errors.
       most_bytes: the largest size allowed; None for any.
 
     Raises:
-      InvalidArgumentError: when there is no such file, or it is empty, or longer.
+      InvalidArgumentError: if the file is missing, empty, or too long.
     """
     data = _read(path, kind, remedy, -1 if most_bytes is None else most_bytes + 1)
     if not data or (most_bytes is not None and len(data) > most_bytes):
@@ -72,7 +72,7 @@ def loads(data: bytes, place: str) -> Any:
     """Parses JSON; ``place`` names the file in errors.
 
     Raises:
-      InvalidArgumentError: where it is not JSON.
+      InvalidArgumentError: if it is not JSON.
     """
     try:
         return json.loads(data.decode("utf-8"))
@@ -86,7 +86,7 @@ def lines(path: str | os.PathLike[str]) -> list[Any]:
     """Parses a file of one JSON value per line, as ``--json`` writes results.
 
     Raises:
-      InvalidArgumentError: where it cannot be read, or a line is no JSON.
+      InvalidArgumentError: if it cannot be read, or a line is no JSON.
     """
     remedy = "`--json` writes one, with a line of JSON for each measurement"
     data = _read(path, "file of results", remedy, -1)
@@ -98,10 +98,10 @@ def lines(path: str | os.PathLike[str]) -> list[Any]:
 
 
 def keys_of(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
-    """Returns ``content`` if it is an object with known keys alone.
+    """Returns ``content`` if it is an object with only known keys.
 
     Raises:
-      InvalidArgumentError: where it is no object.
+      InvalidArgumentError: if it is no object.
       UnknownNameError: for another key.
     """
     if not isinstance(content, Mapping):
@@ -122,5 +122,5 @@ def layout(counts: Sequence[int]) -> str:
 
 
 def digest(data: bytes) -> str:
-    """Tells contents apart."""
+    """A hash of the data, in hexadecimal."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -1,7 +1,7 @@
-"""Where in the Python program a launch is made: what the option ``check_launches`` compares.
+"""Dispatch stacks: where in the Python program a launch is made (option ``check_launches``).
 
-A rank that leaves out one of many equal launches looks to the engine like one that is a launch
-behind. The Python program knows better: its lines, and the steps that it counts with `step`.
+To the engine, a rank that leaves out one of many equal launches looks like one that is a launch
+behind. Source lines, and the step numbers of `step`, tell the two apart.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 # By thread: each has a loop of its own.
 _steps: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
-# In which this package launches something of its own.
+# Threads in which this package currently launches programs of its own.
 _of_this_package: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def step(number: int) -> None:
-    """Says which step comes next in this thread of the program, for the option ``check_launches``.
+    """Sets the step number of this thread's next launches, for the option ``check_launches``.
 
-    With that option on, launches of programs with collectives must carry the same number on all
-    ranks, or all get an error that names both. It tells apart what the engine cannot see: a rank
-    that leaves out one of the equal launches of a loop. So do operations and messages on an ordered
-    communicator. Without the option it does nothing.
+    With that option on, launches of programs with collectives must have the same number on all
+    ranks, or all get an error that names both; so must operations and messages on an ordered
+    communicator. This finds a rank that leaves out one of the equal launches of a loop, which the
+    engine cannot see otherwise. Without the option it does nothing.
 
     Args:
       number: any integer, the same on all ranks at the same step.
@@ -49,7 +49,7 @@ def step(number: int) -> None:
 
 @contextlib.contextmanager
 def left_out() -> Iterator[None]:
-    """What this thread launches meanwhile has no place to compare, as it is this package's own."""
+    """Excludes this thread's launches from the comparison: they are this package's own."""
     thread = threading.current_thread()
     _of_this_package.add(thread)
     try:
@@ -60,9 +60,9 @@ def left_out() -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_settings() -> Iterator[None]:
-    """In a thread of this package: what a program asks of JAX for itself does not hold there.
+    """Overrides the program's JAX settings in a thread of this package.
 
-    Weights may have NaNs, for instance.
+    For instance, weights may have NaNs although the program sets ``jax_debug_nans``.
     """
     with (
         left_out(),
@@ -75,10 +75,10 @@ def own_settings() -> Iterator[None]:
 
 
 def current() -> str:
-    """The place of the launch under way: the step, and source lines, innermost first.
+    """The place of the current launch: the step, and source lines, innermost first.
 
-    Frames of JAX, of this package and of Python's library are left out. Launches that XLA runs on a
-    thread of its own are made by the main thread, which waits for them while the option is on.
+    Frames of JAX, of this package and of Python's library are left out. XLA may run a launch on a
+    thread of its own; then the main thread has made it, and waits for it while the option is on.
     """
     launcher, places = _this_thread(), []
     if launcher in _of_this_package:
@@ -94,7 +94,7 @@ def current() -> str:
 
 
 def _this_thread() -> threading.Thread | None:
-    """None for a thread of XLA's, of which ``threading.current_thread`` would make one for ever."""
+    """The current thread; None for XLA's, for which ``current_thread`` would leak a dummy."""
     ident, main = threading.get_ident(), threading.main_thread()
     if ident == main.ident:
         return main
@@ -112,7 +112,7 @@ def _places(frame: types.FrameType | None) -> list[str]:
 
 @functools.lru_cache(4096)
 def _shown(path: str) -> str:
-    """A file's name; empty for those that are left out."""
+    """A file's name; empty for files that are left out."""
     is_library = path.startswith(_STDLIB) and "site-packages" not in path
     is_left_out = is_library or path.startswith((*_PACKAGES, "<frozen"))
     return "" if is_left_out else os.path.basename(path)

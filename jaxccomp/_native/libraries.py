@@ -1,8 +1,8 @@
-"""Finds the shared libraries that the engine opens, where Python packages bring them.
+"""Finds shared libraries for the engine in Python packages.
 
-The engine looks for libraries under their system names by itself; a library inside a wheel has a
-name of its own. ``JAXCCOMP_LIBNVCOMP=/path/to/libnvcomp.so.6`` (``JAXCCOMP_LIBZFP`` and so on)
-names another file. The checks on GPUs read this module alone: the package need not be installed.
+The engine itself looks for libraries under their system names; a library inside a wheel has another
+name. ``JAXCCOMP_LIBNVCOMP=/path/to/libnvcomp.so.6`` (``JAXCCOMP_LIBZFP`` and so on) sets the file.
+The GPU checks import this module alone, without the installed package.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-# Library, the package that brings it, and the pattern of its file beside that package.
-# Of several with one name the last is tried first.
+# Library, the package that contains it, and the pattern of its file beside that package.
+# Of several rows of one library the last is tried first.
 _IN_WHEELS = (
     ("zfp", "zfpy", "zfpy.libs/libzfp*.so*"),
     ("ucp", "libucx", "lib/libucp.so.0"),
@@ -24,7 +24,7 @@ _IN_WHEELS = (
 
 
 def paths() -> Iterator[tuple[str, str]]:
-    """Names of libraries and the paths of their files. Of those of a name the last comes first."""
+    """Names of libraries and paths of their files. Of several paths of a name the last wins."""
     yield from _in_wheels()
     for name in dict.fromkeys(name for name, _, _ in _IN_WHEELS):
         if path := named(name):
@@ -32,12 +32,12 @@ def paths() -> Iterator[tuple[str, str]]:
 
 
 def named(name: str) -> str:
-    """The file that the environment names for a library; empty where it names none."""
+    """The file that the environment sets for a library; empty if it sets none."""
     return os.environ.get(f"JAXCCOMP_LIB{name.upper()}", "")
 
 
 def find(name: str) -> str:
-    """The file that is tried first for a library; empty where none is known."""
+    """The file that is tried first for a library; empty if none is known."""
     return dict(paths()).get(name, "")
 
 
@@ -46,7 +46,7 @@ def _in_wheels() -> Iterator[tuple[str, str]]:
         spec = importlib.util.find_spec(package)
         if spec is None:
             continue
-        # NVIDIA's package has no file of its own, and lies in any number of folders.
+        # `nvidia` is a namespace package: it has no file, and may have several folders.
         folders = (
             [pathlib.Path(spec.origin).parent]
             if spec.origin

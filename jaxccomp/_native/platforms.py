@@ -1,4 +1,4 @@
-"""The platforms that the engine has handlers for, and how it numbers their devices."""
+"""The platforms with handlers in the engine, and its numbers of their devices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import jax
 
 @dataclasses.dataclass(frozen=True)
 class Platform:
-    """One row of the table.
+    """A platform of the engine.
 
     Attributes:
-      name: as lowerings and ``jax.devices`` have it.
-      xla: as handlers are registered for it.
+      name: its name in lowerings and ``jax.devices``.
+      xla: its name in the registration of handlers.
       first_number: the engine's number of the device with id 0. JAX numbers the devices of each
         platform from 0; the engine has one set of numbers.
     """
@@ -24,14 +24,14 @@ class Platform:
     first_number: int
 
     def devices(self) -> list[Any]:
-        """All devices of all processes; none where JAX lacks the platform."""
+        """All devices of all processes; none if JAX lacks the platform."""
         try:
             return jax.devices(self.name)
         except RuntimeError:
             return []
 
     def local_devices(self) -> list[Any]:
-        """Those of this process."""
+        """The devices of this process."""
         return jax.local_devices(backend=self.name) if self.devices() else []
 
     def number(self, device_id: int) -> int:

@@ -1,12 +1,12 @@
-"""The registry of codecs, algorithms and backends of programs and of other packages.
+"""The registry of codecs, algorithms and backends that programs and other packages add.
 
-A package lists modules that register something in its metadata::
+A package lists its registering modules in its metadata::
 
     [project.entry-points."jaxccomp.algorithms"]
     anything = "its.module"
 
-A module is imported when a name is looked up that this process does not know. Errors of an import
-are in the error for an unknown name, and in ``python -m jaxccomp doctor``. Other names stay usable.
+Modules are imported when a name is looked up that is not registered. Import errors are shown in the
+error for an unknown name, and in ``python -m jaxccomp doctor``. Other names stay usable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Entry(Protocol):
 
     @property
     def source(self) -> str:
-        """Where it is defined. An entry of the same name and source replaces this one."""
+        """The place of its definition. An entry of the same name and source replaces this one."""
 
 
 E = TypeVar("E", bound=Entry)
@@ -49,8 +49,8 @@ class Loaded:
       group: "jaxccomp.codecs", for instance.
       name: as its package calls it.
       value: the module.
-      package: and its version.
-      error: why the import failed; empty when it did not.
+      package: the package's name and version.
+      error: why the import failed; empty if it did not.
     """
 
     group: str
@@ -66,7 +66,7 @@ class Registry(Generic[E]):
     Args:
       kind: "codec", for instance; the group of entry points is "jaxccomp.codecs".
       own: this package's names in a scope. The scope of an algorithm is its collective; other kinds
-        have one, "".
+        have the scope "".
     """
 
     all: list[Registry] = []
@@ -83,7 +83,7 @@ class Registry(Generic[E]):
         """Registers an entry. It replaces an entry of the same name and source.
 
         Raises:
-          NameTakenError: where another entry has the name, or the name is not of a-z, 0-9 and _.
+          NameTakenError: if another entry has the name, or the name is not of a-z, 0-9 and _.
         """
         name, before = entry.name, self._entries.get((scope, entry.name))
         if not _NAME.fullmatch(name):
@@ -95,7 +95,7 @@ class Registry(Generic[E]):
         else:
             self._entries[scope, name] = entry
             if before is not None:
-                jax.clear_caches()  # of what was compiled with the one before
+                jax.clear_caches()  # programs compiled with the replaced entry
             return
         raise errors.NameTakenError(
             f"{self._described(scope)} {name!r}: {why}; {entry.source} must take another."
@@ -160,6 +160,6 @@ def _load(point: metadata.EntryPoint) -> Loaded:
     error = ""
     try:
         point.load()
-    except Exception as raised:  # a package of somebody else's, which may raise anything
+    except Exception as raised:  # third-party code may raise anything
         error = f"{type(raised).__name__}: {raised}"
     return Loaded(point.group, point.name, point.value, package, error)

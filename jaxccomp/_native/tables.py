@@ -1,4 +1,4 @@
-"""Tables of text, for a terminal and for a page in Markdown."""
+"""Text tables for terminals and for Markdown."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 
 def lines(rows: Sequence[Sequence[str]], align: str = "") -> list[str]:
-    """A line of text for each row, whose columns are as wide as their longest cell.
+    """A line of text for each row; each column is as wide as its longest cell.
 
     Args:
-      rows: cells; a row may have fewer than others.
+      rows: cells; a row may have fewer cells than others.
       align: a letter for each column, ``<`` to the left (the default) or ``>`` to the right.
 
     Example:
@@ -34,6 +34,6 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str = "
       | bf16\|lossless | 2.5 |
     """
     rule = "".join("---:|" if how == ">" else "---|" for how in align.ljust(len(heads)))
-    # A bar in a codec's spec is no column's end.
+    # Escape the bars of codec specs.
     made = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     return "\n".join([f"| {' | '.join(heads)} |", f"|{rule}", *made])

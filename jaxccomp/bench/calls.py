@@ -1,4 +1,4 @@
-"""Times operations of this package, on the ranks that run this."""
+"""Times operations of this package on the world's ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxccomp.bench.team import Team
 
-# What can be timed, and whether a rank passes in a row for each rank.
+# Operations, and whether their operand has a row per rank.
 NAMES = {
     "bcast": False,
     "allreduce": False,
@@ -28,14 +28,14 @@ NAMES = {
 def measure(
     team: Team, name: str, codec: str, sizes: Sequence[int], algorithm: str = "auto"
 ) -> list[float]:
-    """For each size, the microseconds of a call: the median on the slowest rank.
+    """For each size, the microseconds of a call: the median on the slowest rank. Collective.
 
     Args:
-      team: all ranks, which call this together.
-      name: of an operation, one of `NAMES`.
-      codec: of the values, which are Gaussian float32.
+      team: all ranks.
+      name: the operation, one of `NAMES`.
+      codec: the codec; values are Gaussian float32.
       sizes: bytes that each rank passes in.
-      algorithm: of the operation.
+      algorithm: the operation's argument.
     """
     call = team.collective(name, algorithm, codec)
     normal = np.random.default_rng(team.rank).normal(0, 0.02, 1 << 20).astype(np.float32)
@@ -43,14 +43,14 @@ def measure(
     for size in sizes:
         x = _operand(normal, size, team.size if NAMES[name] else 0)
         x = jax.device_put(x, jax.local_devices(backend="cpu")[0])
-        team.gather([0.0])  # all begin together
+        team.gather([0.0])  # a barrier
         median = _time(lambda x=x: call(x), max(10, min(1000, (256 << 20) // size)))
         found.append(float(team.gather([median]).max()))
     return found
 
 
 def _operand(values: np.ndarray, size: int, rows: int) -> np.ndarray:
-    """So many bytes of the values, over and over, as so many rows; flat where there are none."""
+    """`size` bytes of the values, repeated, in `rows` rows; flat for 0 rows."""
     count = size // values.dtype.itemsize
     flat = np.resize(values, count // max(rows, 1) * max(rows, 1))
     return flat.reshape(rows, -1) if rows else flat

@@ -1,8 +1,8 @@
-"""Ratio, speed and error of codecs, beside memcpy in the same run.
+"""Measures ratio, speed and error of codecs, with memcpy in the same run.
 
-Speeds are bytes of values per second on one core, medians of rounds in which encode, decode,
-decode_merge and memcpy take turns. ``cached``: a chunk again and again, as a pipelined collective
-sees it; ``streaming``: one pass after the other over more than the caches hold.
+Speeds are raw bytes per second on one core: medians of rounds in which encode, decode, decode_merge
+and memcpy take turns. ``cached``: one chunk repeatedly, as in a pipelined collective;
+``streaming``: passes over more data than the caches hold.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from jaxccomp.bench.files import Tensor
 
 WORKING_SETS = ("cached", "streaming")
 
-# What is measured when nothing is named. Libraries stand here as users would call them: with the
-# byte shuffle and without, at their fast levels and at one that is worth its time.
+# The default specs. Libraries are measured with and without the byte shuffle, at their fast levels
+# and at one slower level with a better ratio.
 SPECS = (
     "raw", "lossless", "lz4", "lz4:shuffle=none", "zstd", "zstd:shuffle=none", "zstd:level=3",
     "bf16", "fp16", "bf16|lossless", "fp8_e4m3", "fp8_e5m2", "int8", "int8:block=256",
@@ -35,7 +35,7 @@ SPECS = (
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One measurement; rates are GB/s (1e9 bytes of values)."""
+    """One measurement; rates are GB/s (1e9 raw bytes per second)."""
 
     tensor: str
     codec: str
@@ -53,7 +53,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to measure."""
+    """The parameters of a measurement."""
 
     specs: tuple[str, ...] = SPECS
     working_sets: tuple[str, ...] = WORKING_SETS
@@ -63,7 +63,7 @@ class Plan:
 
 
 def run(plan: Plan, tensors: list[Tensor], tell: Callable[[str], None]) -> Iterator[Row]:
-    """Measures every codec of the plan on every tensor that it codes."""
+    """Measures every codec of the plan on every tensor whose dtype it supports."""
     for tensor in tensors:
         dtype = tensor.values.dtype.name
         for spec in plan.specs:
@@ -119,7 +119,7 @@ def _errors(spec: str, tensor: Tensor) -> tuple[float, float]:
 
 
 def facts() -> dict[str, Any]:
-    """What the measurements were made with."""
+    """The versions and the processor of the measurements."""
     described = engine.load().describe()
     return {
         "jaxccomp": __version__,
@@ -130,13 +130,13 @@ def facts() -> dict[str, Any]:
 
 
 def write(rows: list[Row], file: TextIO) -> None:
-    """One JSON object per line; the first says what was measured with."""
+    """Writes one JSON object per line; the first has the `facts`."""
     for each in ({"facts": facts()}, *map(line, rows)):
         print(json.dumps(each), file=file)
 
 
 def line(row: Row) -> dict[str, Any]:
-    """A measurement with five digits."""
+    """A measurement as a dict, rounded to five digits."""
     return {
         key: float(f"{value:.5g}") if isinstance(value, float) else value
         for key, value in dataclasses.asdict(row).items()
@@ -173,7 +173,7 @@ def markdown(rows: list[Row]) -> str:
 
 
 def copy_rate(rows: list[Row], working_set: str) -> float:
-    """Of memcpy, as measured beside our own codecs: peers have working sets of their own."""
+    """The median memcpy rate in rows of our own codecs (peers use other working sets)."""
     return statistics.median(
         row.memcpy_GBps
         for row in rows

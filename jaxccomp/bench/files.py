@@ -1,4 +1,4 @@
-"""Tensors to measure codecs on: files, random numbers, or a model trained on the spot."""
+"""Loads tensors for codec benchmarks: files, random numbers, or a freshly trained model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A named array; ``ref`` are values that a receiver would have already."""
+    """A named array; ``ref`` is the delta base."""
 
     name: str
     values: np.ndarray
@@ -28,12 +28,12 @@ def load(source: str) -> list[Tensor]:
     """The tensors of ``source``, flat.
 
     Args:
-      source: ``"random"`` (Gaussian, as weights are), ``"trained"`` (trains a small transformer,
-        about a minute), a ``.npy`` or ``.safetensors`` file, or a folder of ``.npy`` files such as
-        ``python -m jaxccomp.bench.tensors FOLDER`` makes.
+      source: ``"random"`` (Gaussian, like weights), ``"trained"`` (trains a small transformer,
+        about a minute), a ``.npy`` or ``.safetensors`` file, or a folder of ``.npy`` files as
+        ``python -m jaxccomp.bench.tensors FOLDER`` writes.
 
     Raises:
-      InvalidArgumentError: when there is no such file, or it is of another kind.
+      InvalidArgumentError: if the file is missing or of another kind.
     """
     if source == "random":
         return list(_random())
@@ -67,7 +67,7 @@ def _npy(path: pathlib.Path) -> np.ndarray:
         values = np.load(path, allow_pickle=False).reshape(-1)
     except (OSError, ValueError, EOFError) as error:
         raise errors.InvalidArgumentError(f"{path}: {error}.") from None
-    # .npy has no name for bfloat16.
+    # .npy has no bfloat16: its bits are uint16, or V2 without a name.
     bits = values.dtype == np.uint16 and path.stem.endswith("bfloat16")
     return values.view(_BFLOAT16) if bits or values.dtype == np.dtype("V2") else values
 

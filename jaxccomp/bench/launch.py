@@ -1,4 +1,4 @@
-"""Runs programs on several ranks of this machine's CPU, and waits: for benchmarks and tests."""
+"""Runs programs on several ranks of this machine's CPU, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Outcome", "command", "environment", "mpiexec", "run", "vendor"]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a job; ``error`` is empty when all ranks ended well."""
+    """The result of a job; ``error`` is empty if all ranks exited with status 0."""
 
     output: str
     error: str = ""
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, fit for starting ranks."""
+    """This process's environment, adjusted for starting ranks."""
     return dict(os.environ, JAX_PLATFORMS="cpu") | allow_root() | dict(extra or {})
 
 
@@ -38,7 +38,7 @@ def run(
 ) -> Outcome:
     """Runs a program on several ranks and waits.
 
-    Nothing is left behind at the deadline, or where this process is told to end.
+    At the deadline, or on an interrupt, all ranks are ended.
     """
     process = subprocess.Popen(
         command(ranks, program, python=python, bind=bind),
@@ -61,8 +61,8 @@ def run(
 
 
 def _ended(process: subprocess.Popen[str]) -> str:
-    """Ends a launcher and its ranks; what they have printed."""
-    # It ends its ranks when it is asked to, and only then is it killed.
+    """Ends a launcher and its ranks; returns their output."""
+    # On SIGTERM the launcher ends its ranks; SIGKILL only if it does not exit.
     os.killpg(process.pid, signal.SIGTERM)
     try:
         output, _ = process.communicate(timeout=10)

@@ -1,6 +1,6 @@
-"""Latency and bandwidth of messages within hosts and between them.
+"""Measures latency and bandwidth of messages within and between hosts.
 
-Of each class of pairs a few are measured, and all links between hosts at the same time.
+It measures a few pairs of each class, and all links between hosts at the same time.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Any
 from jaxccomp.bench.progress import Progress
 from jaxccomp.bench.team import PING_PONGS, Team, values
 
-_MOST_PAIRS = 3  # of ranks of one host
+_MOST_PAIRS = 3  # within hosts
 _SMALL_BYTES = 8
 _FIRST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20
-# Within a host. Results that are larger come in memory whose pages are made while they come.
+# Within a host. Larger results would be received into new memory, and page faults measured.
 _MOST_BYTES_IN_MEMORY = 16 << 20
-_LINK_SECONDS = 0.25  # that a transfer should take
-# Hosts whose links differ by no more have the median of all: then one can stand for all of them.
+_LINK_SECONDS = 0.25  # target duration of a transfer
+# Links that differ by at most this fraction get the median of all: then one host can be simulated
+# for all.
 _ALIKE = 0.15
-# Beside its latency a message costs either end what is not measured: its processor_seconds and two
-# tasks, as jaxccomp.schedules takes them for a server's core.
+# CPU time of a message at both ends, which is subtracted from the measured latency: not measured
+# but assumed, processor_seconds and two tasks with the defaults of jaxccomp.schedules.
 _MESSAGE_SECONDS = {"host": 2 * 2e-6 + 2 * 2e-6, "link": 2 * 1e-5 + 2 * 2e-6}
 _LEAST_LATENCY = 1e-6
 
@@ -29,7 +30,7 @@ _LEAST_LATENCY = 1e-6
 def within_hosts(
     team: Team, hosts: Sequence[Sequence[int]], progress: Progress
 ) -> dict[str, float]:
-    """Messages between processes of one host, where any has several."""
+    """Measures messages between processes of one host; at least one host must have several."""
     several = [members for members in hosts if len(members) > 1]
     pairs = [(members[0], members[-1]) for members in several[:_MOST_PAIRS]]
 
@@ -44,7 +45,7 @@ def within_hosts(
 def between_hosts(
     team: Team, hosts: Sequence[Sequence[int]], progress: Progress
 ) -> tuple[dict[str, float], list[tuple[float, float]]]:
-    """Messages between hosts, and by host the bytes per second that its link sends and receives."""
+    """Measures messages between hosts; also returns by host its link's send and receive rate."""
     first, half = hosts[0][0], len(hosts) // 2
     pairs = list(dict.fromkeys([(first, hosts[1][0]), (first, hosts[half][0])]))
     (latency,) = progress.step("latency between hosts", 1, lambda: [_latency(team, pairs, "link")])
@@ -61,12 +62,12 @@ def groups(
     cores: Sequence[int],
     links: Sequence[tuple[float, float]],
 ) -> list[dict[str, Any]]:
-    """Hosts as a profile has them: neighbours that are alike are one group.
+    """The hosts of a profile: consecutive equal hosts form a group.
 
     Args:
-      hosts: their ranks.
-      cores: of each.
-      links: of each, the bytes per second up and down; empty where there is one host.
+      hosts: the ranks of each host.
+      cores: the cores of each host.
+      links: bytes per second up and down of each host; empty with one host.
     """
     names = ("up_bytes_per_second", "down_bytes_per_second")
     rows = [[each[way] for each in links] for way in range(2)]
@@ -98,7 +99,7 @@ def _latency(team: Team, pairs: Sequence[tuple[int, int]], kind: str) -> float:
 
 
 def _rate(team: Team, to: Mapping[int, int], most_bytes: int = _MOST_BYTES) -> dict[int, float]:
-    """By receiver, the bytes per second that come to it while all these send."""
+    """By receiver, its bytes per second while all pairs transfer at once."""
     call = team.transfers(to)
     receivers = list(to.values())
     empty = team.gather([team.time(call, values(_SMALL_BYTES))])[:, 0]
@@ -113,10 +114,10 @@ def _rate(team: Team, to: Mapping[int, int], most_bytes: int = _MOST_BYTES) -> d
 
 
 def _links(team: Team, hosts: Sequence[Sequence[int]]) -> list[tuple[float, float]]:
-    """By host, the bytes per second that its link sends and receives."""
+    """By host, bytes per second that its link sends and receives."""
     count = len(hosts)
     up, down = [0.0] * count, [0.0] * count
-    # To the next host and to the one before, so that a slow link does not hide its neighbours'.
+    # To the next host, then to the previous one, so that a slow link does not hide its neighbours.
     for step in (1, count - 1):
         to, of = {}, []
         for i, members in enumerate(hosts):

@@ -1,4 +1,4 @@
-"""What figures depend on; no names of machines or people."""
+"""Facts about the machine that figures depend on; no names of machines or people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import launch
 
-# What the engine's kernels are made for, widest first: flag in /proc/cpuinfo, name.
+# The instruction sets of the engine's kernels, widest first: flag in /proc/cpuinfo, name.
 _INSTRUCTION_SETS = (("avx512_vbmi2", "AVX-512 VBMI2"), ("avx512bw", "AVX-512"), ("avx2", "AVX2"))
 
 
@@ -31,7 +31,7 @@ def processor() -> str:
 
 
 def kernel() -> int:
-    """A number for the running kernel, which hosts that are one machine share; 0 if unknown."""
+    """A number for the running kernel: the same on virtual hosts of one machine; 0 if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return zlib.crc32(file.read().encode())
@@ -40,7 +40,7 @@ def kernel() -> int:
 
 
 def facts(mpi_python: str = sys.executable) -> dict[str, Any]:
-    """This machine, and the versions that take part; the MPI is that of ``mpi_python``."""
+    """This machine and the versions of its software; the MPI is the one of ``mpi_python``."""
     return {
         "jaxccomp": __version__,
         "jax": jax.__version__,

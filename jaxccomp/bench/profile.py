@@ -1,6 +1,6 @@
-"""Measures a profile: links, memory and codecs of the ranks that run this (docs/planner.md).
+"""Measures a profile: links, memory and codecs of the world's ranks (docs/planner.md).
 
-What decides on what is measured next is shared between the ranks, so that all of them go on alike.
+Ranks exchange every value that decides what to measure next, so that all take the same branches.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _CORE_WORDS = 128
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """The parameters of a measurement.
 
     Attributes:
-      tensors: that codecs are measured on.
-      specs: of codecs.
-      within_seconds: after which no further codec is measured.
+      tensors: the tensors for codecs.
+      specs: the codecs.
+      within_seconds: the time after which no further codec is measured.
     """
 
     tensors: Sequence[Tensor]
@@ -43,11 +43,11 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A profile, and what there was no time for.
+    """A profile, and the cases skipped for lack of time.
 
     Attributes:
-      profile: what is written as JSON, without its version.
-      left_out: codecs.
+      profile: the JSON content, without its version.
+      left_out: the skipped cases.
     """
 
     profile: dict[str, Any]
@@ -61,14 +61,14 @@ def measure(
     kept: bytes = b"",
     keep: Callable[[bytes], None] | None = None,
 ) -> Measured:
-    """Measures; called by all ranks of the world together, and the same on all of them.
+    """Measures a profile. Collective; the result is the same on all ranks.
 
     Args:
       team: all ranks.
-      plan: what to measure.
-      tell: is told what goes on.
-      kept: on the first rank, what it has kept of a measurement that has not ended.
-      keep: what the first rank keeps its progress with; None where it does not.
+      plan: the parameters.
+      tell: called with progress messages.
+      kept: on rank 0, the checkpoint of an unfinished measurement.
+      keep: called by rank 0 with new checkpoints; None: no checkpoints.
     """
     until = time.monotonic() + plan.within_seconds
     hosts = team.hosts()
@@ -105,7 +105,7 @@ def measure(
 
 
 def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, Any]:
-    """What the results depend on, beside their names."""
+    """Everything that results depend on, except their names."""
     return {
         "jaxccomp": __version__,
         "hosts": [list(members) for members in hosts],
@@ -120,13 +120,13 @@ def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, 
 
 
 def _transport() -> str:
-    """What carries values between the ranks; empty for one rank."""
+    """The transport between ranks; empty for one rank."""
     found = {each.partition("+")[0] for each in engine.load().describe()["transports"]}
     return "".join(found - {"local"})
 
 
 def _rounded(content: Any) -> Any:
-    """The same with numbers of six digits, which is more than are measured."""
+    """Rounds all floats to six digits, more than the measurement's precision."""
     if isinstance(content, dict):
         return {name: _rounded(each) for name, each in content.items()}
     if isinstance(content, list):
@@ -135,7 +135,7 @@ def _rounded(content: Any) -> Any:
 
 
 def _cores(team: Team, hosts: Sequence[Sequence[int]]) -> tuple[list[int], bool]:
-    """By host the cores that its ranks may use, and whether all hosts share them."""
+    """By host the number of cores that its ranks may use; and whether all hosts share cores."""
     words = [0] * _CORE_WORDS  # of 32 cores each, which a float holds exactly
     for core in os.sched_getaffinity(0):
         words[core // 32 % _CORE_WORDS] |= 1 << core % 32

@@ -1,6 +1,6 @@
-"""What has been measured so far, kept so that a measurement that was ended goes on.
+"""Checkpoints of a measurement, so that an interrupted one can be resumed.
 
-The first rank keeps it, and all ranks go by what it has: they measure the same next.
+Rank 0 stores the results and broadcasts them at the start, so that all ranks measure the same next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxccomp._native import json_files
 from jaxccomp.bench.team import Team
 
 VERSION = 1
-# Of what is kept; a case has some hundred bytes.
+# The largest checkpoint; a case has a few hundred bytes.
 MOST_BYTES = 1 << 20
 
 
@@ -23,12 +23,11 @@ class Progress:
     """The results of steps by name.
 
     Args:
-      team: who measures.
-      setup: what results depend on; those of another setup are not gone on with.
-      kept: what the first rank has kept of a measurement that has not ended; empty for none, and
-        on other ranks.
-      keep: what the first rank keeps bytes with, after each step; None where nothing is kept.
-      tell: is told what goes on.
+      team: the ranks.
+      setup: everything that results depend on; a checkpoint of another setup is not resumed.
+      kept: rank 0's checkpoint of an unfinished measurement; empty for none, and on other ranks.
+      keep: called by rank 0 with a new checkpoint after each step; None: no checkpoints.
+      tell: called with progress messages.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class Progress:
         tell: Callable[[str], None] = lambda line: None,
     ):
         self._first = team.rank == 0
-        self._setup = json.loads(json.dumps(setup))  # as it is read
+        self._setup = json.loads(json.dumps(setup))  # with JSON's types, for the comparison
         self._keep, self._tell = keep, tell
         steps, why = self._read(kept) if self._first else ({}, "")
         if why:
@@ -48,19 +47,19 @@ class Progress:
         self._steps: dict[str, Any] = json.loads(team.from_first(json.dumps(steps).encode()))
 
     def has(self, name: str) -> bool:
-        """Whether a step's results are kept."""
+        """Whether the checkpoint has valid results of a step."""
         known = self._steps.get(name)
         return isinstance(known, list) and all(
             isinstance(each, float) and 0 < each < math.inf for each in known
         )
 
     def step(self, name: str, count: int, measure: Callable[[], Sequence[float]]) -> list[float]:
-        """A step's results: those that are kept, or else measured now.
+        """A step's results, from the checkpoint or measured now.
 
         Args:
-          name: of the step.
-          count: how many numbers it has, all of them positive.
-          measure: gives them, the same on all ranks.
+          name: the step's name.
+          count: the number of results, all positive.
+          measure: returns the results, the same on all ranks.
         """
         known = self._steps.get(name)
         if self.has(name) and len(known) == count:
@@ -75,7 +74,7 @@ class Progress:
         return found
 
     def _read(self, kept: bytes) -> tuple[dict[str, Any], str]:
-        """The steps that were kept, and why there are none."""
+        """The steps of a checkpoint, or why it cannot be resumed."""
         if not kept:
             return {}, ""
         try:

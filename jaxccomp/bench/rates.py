@@ -1,4 +1,4 @@
-"""Rates of memory and of codecs, measured on all ranks at once, as they share caches and memory."""
+"""Measures rates of memory and codecs on all ranks at once, as ranks share caches and memory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from jaxccomp.bench.team import Team
 
 _CHUNK_BYTES = 1 << 19
 _MEMORY_BYTES = 16 << 20
-_LEAST_SECONDS, _MOST_SECONDS = 0.02, 0.25  # of a codec
+_LEAST_SECONDS, _MOST_SECONDS = 0.02, 0.25  # per codec
 
 
 def memory(team: Team, progress: Progress) -> dict[str, float]:
-    """What one core copies and adds up."""
+    """The copy and reduction rates of one core."""
 
     def measure() -> np.ndarray:
         values = np.ones(_MEMORY_BYTES // 4, np.float32)
-        team.gather([0.0])  # all begin together
+        team.gather([0.0])  # a barrier
         found = _measure("raw", values, _MOST_SECONDS)
         return np.median(team.gather([found["copy_rate"], found["merge_rate"]]), axis=0)
 
@@ -41,17 +41,17 @@ def coding(
     until: float,
     progress: Progress,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Ratios and rates of codecs.
+    """Measures compression ratios and rates of codecs.
 
     Args:
-      team: who measures.
-      specs: of codecs.
-      tensors: that each of them codes.
-      until: when to stop, by ``time.monotonic`` of the rank that comes there first.
-      progress: keeps what is measured.
+      team: the ranks.
+      specs: the codecs.
+      tensors: the tensors to encode.
+      until: the deadline, by ``time.monotonic``; the first rank to reach it stops all.
+      progress: stores the results.
 
     Returns:
-      Rows by spec, and what there was no time for.
+      Rows by spec, and the names of the cases skipped for lack of time.
     """
     cases = [
         (spec, tensor)
@@ -82,14 +82,14 @@ def coding(
 def _coded(team: Team, spec: str, tensor: Tensor, seconds: float) -> np.ndarray:
     found = _measure(spec, tensor.values, seconds)
     ratio = found["value_bytes"] / found["encoded_bytes"]
-    # What cannot be added up is only decoded.
+    # Without a merge rate (dtype without addition), values are only decoded.
     merge = found["merge_rate"] or found["decode_rate"]
     row = team.gather([ratio, found["encode_rate"], found["decode_rate"], merge])
     return np.median(row, axis=0)
 
 
 def _row(by_dtype: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Any]:
-    """The medians of all tensors of a dtype; of other dtypes, those of the dtype coded least."""
+    """Medians over the tensors of each dtype; the dtype with the lowest ratio is the default."""
     names = ("ratio", *(f"{name}_bytes_per_second" for name in ("encode", "decode", "merge")))
     made = {
         dtype: dict(zip(names, map(float, np.median(rows, axis=0)), strict=True))

@@ -1,7 +1,7 @@
-"""A step as training has it: operations between computing, on cores that both need.
+"""Measures a model of a training step: communication and computation on the same cores.
 
-An operation alone, on ranks that wait for it, says little of what it costs a program: there ranks
-come to it at different times, and what carries values shares the cores with what computes.
+An isolated operation predicts its cost in a program poorly: there, ranks reach it at different
+times, and the transport shares the cores with the computation.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 
 from jaxccomp.bench.team import Team
 
-# Some milliseconds of a core, 1 MiB of gradients, and half as much of activations, twice.
+# Some milliseconds of a core, 1 MiB of gradients, and twice 0.5 MiB of activations.
 _FEATURES, _LAYERS, _ROWS = 256, 4, 512
 _ROUNDS, _MOST_STEPS, _LEAST_STEPS, _ROUND_SECONDS = 3, 20, 3, 1.0
 
 
 def measure(team: Team) -> float:
-    """The seconds of a step, as a median over rounds of the slowest rank.
+    """The seconds of a step on the slowest rank: the median over rounds. Collective.
 
-    It goes forth and back through some layers, with an alltoall of activations between them, and
-    ends in an allreduce of gradients.
+    A step is a forward and a backward pass through some layers, with an alltoall of activations
+    between them, and an allreduce of gradients.
 
     Args:
-      team: all ranks, which call it together.
+      team: all ranks.
     """
     import jaxccomp as jcc
 
@@ -56,9 +56,9 @@ def measure(team: Team) -> float:
     )
 
     def run(steps: int) -> float:
-        """The seconds of each of so many steps, on the slowest rank."""
+        """Seconds per step, on the slowest rank."""
         nonlocal weights
-        team.gather([0.0])  # all begin together
+        team.gather([0.0])  # a barrier
         start = time.perf_counter()
         for _ in range(steps):
             weights = step(weights, x)

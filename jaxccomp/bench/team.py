@@ -1,4 +1,4 @@
-"""The ranks that measure a profile together: what they run, and what they tell each other."""
+"""The ranks that measure a profile together: their operations and timing."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import jax
 import numpy as np
 
 _ROUNDS = 7
-# Before those that count come so many calls, or seconds: until a process has been through all the
-# memory that it uses again, results lie in new pages, which cost several times what a message does.
+# Warm-up calls, or seconds. Until a process has touched all the memory that it reuses, results lie
+# in new pages. Their page faults cost several times the time of a message.
 _WARMUPS, _WARM_SECONDS = 8, 0.1
-PING_PONGS = 10  # in one jitted call, so that what dispatch costs is shared by many
+PING_PONGS = 10  # per jitted call, to amortise the dispatch
 
 
 class Team:
-    """The world's ranks, as the measurements use them."""
+    """The world's ranks."""
 
     def __init__(self) -> None:
-        """Joins them."""
+        """Joins the world. Collective."""
         import jaxccomp as jcc
 
         self._jcc = jcc
@@ -39,19 +39,19 @@ class Team:
         return list(found.values())
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
-        """All ranks' rows."""
+        """The rows of all ranks (an allgather)."""
         row = np.asarray(values, np.float64)
         rows = self._jcc.allgather(_on_host(row.view(np.uint32)))
         return np.asarray(rows).view(np.float64)
 
     def from_first(self, data: bytes) -> bytes:
-        """The first rank's bytes."""
+        """Broadcasts rank 0's bytes."""
         size = int(self.gather([len(data)])[0, 0])
         mine = np.frombuffer(data, np.uint8) if self.rank == 0 else np.zeros(size, np.uint8)
         return np.asarray(self._jcc.bcast(_on_host(mine), root=0)).tobytes()
 
     def time(self, call: Callable[[Any], Any], x: Any) -> float:
-        """The median of what a call takes here, all ranks beginning together."""
+        """The median seconds of a call on this rank, with a barrier before each call."""
 
         def seconds() -> float:
             self.gather([0.0])
@@ -72,11 +72,11 @@ class Team:
         return jax.jit(functools.partial(call, algorithm=algorithm, codec=codec, **rooted))
 
     def transfers(self, to: Mapping[int, int]) -> Callable[[Any], Any]:
-        """A jitted function that sends from some ranks to others."""
+        """A jitted function that sends from the keys of `to` to its values."""
         return jax.jit(lambda x: self._transfer(x, to))
 
     def ping_pongs(self, a: int, b: int) -> Callable[[Any], Any]:
-        """A jitted function that sends to and fro."""
+        """A jitted function with `PING_PONGS` round trips."""
 
         def call(x: Any) -> Any:
             for _ in range(PING_PONGS):
@@ -86,7 +86,7 @@ class Team:
         return jax.jit(call)
 
     def alone(self) -> Callable[[Any], Any]:
-        """A jitted collective in which nobody else takes part."""
+        """A jitted collective of this rank alone."""
         return jax.jit(lambda x: self._jcc.allreduce(x, comm=self._own))
 
     def _transfer(self, x: Any, to: Mapping[int, int]) -> Any:
@@ -95,10 +95,10 @@ class Team:
 
 
 def values(size_bytes: int) -> Any:
-    """Ones, of so many bytes."""
+    """An array of ones, of this size."""
     return _on_host(np.ones(max(size_bytes // 4, 1), np.float32))
 
 
 def _on_host(array: np.ndarray) -> jax.Array:
-    """In the host's memory, also where JAX's default device is a GPU."""
+    """Places an array in host memory, even if JAX's default device is a GPU."""
     return jax.device_put(array, jax.local_devices(backend="cpu")[0])

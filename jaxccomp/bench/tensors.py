@@ -1,11 +1,11 @@
-"""Makes the tensors that codecs are measured on: a small transformer, trained on the spot.
+"""Makes test tensors for codec benchmarks by training a small transformer.
 
     python -m jaxccomp.bench.tensors FOLDER [--steps 300]
 
-A byte-level language model reads the source text of the standard library. Saved as ``.npy``, each
-tensor flat, all parameters one after the other: weights after the last step, one and four steps
+A byte-level language model is trained on the source text of the standard library. Saved as flat
+``.npy`` files (all parameters concatenated): weights after the last step, one and four steps
 before, gradients, both Adam moments and activations. The model is trained once, with bfloat16
-weights and a float32 master copy, which is the float32 set. ``.npy`` knows no bfloat16: such files
+weights and a float32 master copy, which is the float32 set. ``.npy`` has no bfloat16: such files
 hold its bits as ``uint16`` and are named ``*_bfloat16.npy``.
 """
 
@@ -24,15 +24,15 @@ import numpy as np
 import optax
 
 WIDTH, LAYERS, HEADS, CONTEXT, BATCH = 192, 4, 4, 64, 8
-INIT = nn.initializers.normal(0.02)  # as language models start
+INIT = nn.initializers.normal(0.02)  # usual for language models
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each behind a normalisation."""
+    """Attention and a feed-forward layer, each after a layer normalisation."""
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
-        """One layer, of values of shape (batch, place, width)."""
+        """One layer; ``x`` has the shape (batch, place, width)."""
         attend = nn.MultiHeadDotProductAttention(
             num_heads=HEADS, dtype=jnp.bfloat16, kernel_init=INIT
         )
@@ -49,7 +49,7 @@ class Model(nn.Module):
 
     @nn.compact
     def __call__(self, text: jax.Array) -> jax.Array:
-        """Logits of the byte after each of ``text``, of shape (batch, place, 256)."""
+        """Logits of the next byte after each of ``text``, of shape (batch, place, 256)."""
         x = nn.Embed(256, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)(text)
         place = nn.Embed(CONTEXT, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)
         x = x + place(jnp.arange(text.shape[1]))
@@ -79,15 +79,15 @@ def _cast(tree: Any, dtype: Any) -> Any:
 
 
 def flat(tree: Any) -> np.ndarray:
-    """All leaves in one."""
+    """All leaves, flat and concatenated."""
     return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(tree)])
 
 
 class Training:
-    """A model and the optimizer's state, step after step; both can be kept and put back."""
+    """A model and the optimizer's state; callers may save and restore both."""
 
     def __init__(self, seed: int = 0) -> None:
-        """Draws weights and text by a seed."""
+        """Initialises weights and draws text from a seed."""
         self.model = Model()
         self._batches = _batches(seed)
         self.first = next(self._batches)[:, :-1]
@@ -109,7 +109,7 @@ class Training:
         return optax.apply_updates(master, updates), state, grads, loss
 
     def step(self, rate: float) -> tuple[Any, float]:
-        """One step of that learning rate; returns gradients, and the loss before it."""
+        """Runs a step with this learning rate; returns gradients, and the loss before the step."""
         self.master, self.state, grads, loss = self._jitted(
             self.master, self.state, next(self._batches), jnp.float32(rate)
         )
@@ -117,8 +117,8 @@ class Training:
 
 
 def _rate(step: int, steps: int) -> float:
-    # Fast at first, so that a few hundred steps give trained-looking weights, then as slow as the
-    # end of a long run.
+    # High at first, so that a few hundred steps give realistic weights, then as low as at the end
+    # of a long run.
     return 1e-3 * (1 - 0.94 * min(1.0, step / max(1, steps * 3 // 4)))
 
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures on the ranks, which it starts unless it is one, and shows the table."""
+    """Measures on ranks and prints the table; starts the ranks unless this process is one."""
     if arguments.what == "codecs":
         return bench_codecs.run(arguments)
     chosen = names(arguments.ops, "operation", calls.NAMES)

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
-    """Those that `plan_of` reads."""
+    """Adds the arguments that `plan_of` reads."""
     parser.add_argument(
         "--file",
         action="append",
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plan_of(arguments: argparse.Namespace) -> tuple[bench.Plan, list[files.Tensor]]:
-    """What to measure, and on which tensors."""
+    """The parameters of the measurement, and its tensors."""
     if arguments.seconds <= 0:
         raise errors.InvalidArgumentError("--seconds must be positive.")
     plan = bench.Plan(
@@ -74,12 +74,12 @@ def plan_of(arguments: argparse.Namespace) -> tuple[bench.Plan, list[files.Tenso
 
 
 def say(line: str) -> None:
-    """Says what goes on."""
+    """Prints a progress message."""
     print(line, file=sys.stderr, flush=True)
 
 
 def _specs(text: str) -> list[str]:
-    """Those that can be used here; all must exist."""
+    """The specs that can be used here; raises for an unknown one."""
     found = []
     for spec in text.split():
         try:

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the page; 1 where a finding is an error."""
+    """Prints the report; returns 1 if a finding is an error."""
     if arguments.codecs:
         print(codec_table(), end="")
         return 0
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """The facts, and before them what is wrong: errors, then warnings."""
+    """The findings (errors, then warnings), then the facts."""
     known = facts()
     found = sorted(_findings(known), key=lambda each: each["severity"])
     return {"findings": found} | known
@@ -106,7 +106,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Titles, and rows of a name and what is said of it."""
+    """Titles, and rows of a name and its description."""
     environment = dict(document["environment"])
     by, gpus = environment["launcher"], environment["gpus"]
     environment["launcher"] = (

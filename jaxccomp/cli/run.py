@@ -145,7 +145,7 @@ def _names(text: str) -> list[str]:
 
 
 def _variables(given: list[str]) -> dict[str, str]:
-    """What ``--env`` says, with the values that this process has where it gives none."""
+    """The variables of ``--env``; a variable without a value gets this process's value."""
     found = {}
     for each in given:
         name, has_value, value = each.partition("=")
@@ -162,7 +162,7 @@ def _variables(given: list[str]) -> dict[str, str]:
 
 
 def _memory_fraction(given: float | None) -> float | None:
-    """What the user has asked for, here or by one of JAX's own variables."""
+    """The user's setting, from the command line or from one of JAX's own variables."""
     for name in placement.MEMORY_VARIABLES:
         if given is None and os.environ.get(name):
             try:

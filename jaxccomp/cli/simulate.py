@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _table(rows: list[schedules.Prediction]) -> list[str]:
-    """Lines of a table of predictions."""
+    """The lines of the table of predictions."""
     lines = [("algorithm", "time", "link", "of floor", "where the time goes (cores busy)")]
     for row in rows:
         floor = f"{row.seconds / row.floor_seconds:.2f} x" if row.floor_seconds else "-"

@@ -1,4 +1,4 @@
-"""What commands share: sizes and lists of names as people write them."""
+"""Parsers shared by commands: sizes and lists of names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "64KiB"."""
+    """The bytes of a size such as "64KiB"."""
     match = re.fullmatch(r"(\d+)([KMG]iB|B|)", text.strip())
     if not match or int(match[1]) == 0:
         raise errors.InvalidArgumentError(f"a size reads like 64KiB or 1MiB, not {text!r}.")
@@ -19,7 +19,7 @@ def parse_size(text: str) -> int:
 
 
 def names(text: str, kind: str, valid: Iterable[str]) -> tuple[str, ...]:
-    """The names in a text such as "bcast,allreduce", each of them a valid one."""
+    """The names in a text such as "bcast,allreduce"; raises for an invalid one."""
     given = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in given:
         if name not in valid:

@@ -17,6 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merges, and says how sure the clocks are."""
+    """Merges, and prints the clock offsets with their uncertainty."""
     print(trace.merge(arguments.output, *arguments.traces))
     return 0

@@ -70,7 +70,7 @@ def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures, and shows the table; 1 when nothing could be measured."""
+    """Measures, and prints the table; returns 1 if nothing could be measured."""
     if arguments.what in _OF_LINKS:
         return _OF_LINKS[arguments.what].run(arguments)
     plan = _plan(arguments)

@@ -55,15 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures on all ranks; the first one shows the table and writes the file."""
+    """Measures on all ranks; rank 0 prints the table and writes the file."""
     plan = _plan(arguments)
     for option in ("profile", "plan"):
-        config.set(option, "")  # of other hosts, maybe, and with no say in what is measured
+        config.set(option, "")  # a profile or plan, maybe of other hosts, must have no influence
     _join(arguments)
     team = Team()
     first = team.rank == 0
     folder = os.path.dirname(os.path.abspath(arguments.output or "."))
-    # Only the first rank writes, and all of them end where it could not.
+    # Only rank 0 writes; if it cannot, all ranks end.
     if team.gather([first and not os.access(folder, os.W_OK)]).any():
         raise errors.InvalidArgumentError(
             f"--output: rank 0 cannot write into the folder {folder!r}; make it first."
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _kept(unfinished: pathlib.Path) -> bytes:
-    """What a measurement that was ended has kept; one byte more than is read, where it is more."""
+    """The checkpoint of an unfinished measurement, cut one byte above the size limit."""
     try:
         with unfinished.open("rb") as file:
             return file.read(progress.MOST_BYTES + 1)
@@ -99,7 +99,7 @@ def _kept(unfinished: pathlib.Path) -> bytes:
 
 
 def table(made: Mapping[str, Any]) -> str:
-    """What was measured, as lines of text."""
+    """The measured profile, as lines of text."""
     lines = [f"values travel over {made['transport'].upper()}"] if made["transport"] else []
     for host in made["hosts"]:
         text = f"hosts: {host['count']}; ranks of each: {host['ranks']}, cores: {host['cores']}"

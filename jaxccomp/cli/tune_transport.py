@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Shows what a training step took over each transport, and writes the faster one's profile."""
+    """Prints a training step's time over each transport, and writes the faster one's profile."""
     data = [schedules.read_profile(each) for each in arguments.profiles]
     clusters = [
         schedules.parse_profile(each, path)

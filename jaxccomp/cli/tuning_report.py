@@ -1,4 +1,4 @@
-"""Shows what `tuning` has measured, says what is best, and writes it as JSON."""
+"""Reports the results of `tuning`: a table, the best case, and JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADINGS = ("", "processes", "batch", "per device", "samples/s", "lowest", "hig
 
 
 def table(results: Sequence[Result]) -> str:
-    """A row for each case, with its ratio to one process, or why it was not measured."""
+    """A row for each case, with its ratio to one process, or the reason why it was not measured."""
     base = results[0].median
     head, *lines = tables.lines([_HEADINGS, *(_cells(each, base) for each in results)], "<>>>>>>>")
     for i, result in enumerate(results):
@@ -34,14 +34,14 @@ def _cells(result: Result, base: float | None) -> tuple[str, ...]:
 
 
 def best(results: Sequence[Result]) -> Result | None:
-    """The fastest of those with the batch of one process; None when nothing was measured."""
+    """The fastest case with the same batch as one process; None if nothing was measured."""
     same = results[0].case.device_batch
     measured = [each for each in results if each.median and each.case.device_batch == same]
     return max(measured, key=lambda each: each.median, default=None)
 
 
 def verdict(results: Sequence[Result]) -> str:
-    """What is best, and how sure that is."""
+    """A sentence with the best case and its certainty."""
     base, winner = results[0], best(results)
     if winner is None:
         return "nothing could be measured"
@@ -66,7 +66,7 @@ def verdict(results: Sequence[Result]) -> str:
 
 
 def left_out(results: Sequence[Result]) -> str:
-    """What there was no time for; empty when there was for all."""
+    """The cases skipped for lack of time; empty if there are none."""
     said = [
         f"{each.case.name} ({each.left_out} more round(s))" if each.rounds else each.case.name
         for each in results
@@ -76,7 +76,7 @@ def left_out(results: Sequence[Result]) -> str:
 
 
 def write(plan: Plan, results: Sequence[Result], version: str, file: TextIO) -> None:
-    """Writes all of it as one JSON object; ``version`` is the package's."""
+    """Writes all results as one JSON object; ``version`` is the package's."""
     winner = best(results)
     values = {
         "jaxccomp": version,

@@ -1,10 +1,9 @@
-"""The engine's schedules as data, and what they would take on a described cluster.
+"""The engine's schedules as data, and their predicted times on a described cluster.
 
-`make` gives a rank's tasks before anything runs; `simulate` runs those of all ranks event by event.
-A *profile* is a cluster's description that was measured, by which a `Planner` chooses algorithms
-and codecs (docs/planner.md). An algorithm of
-one's own (`jaxccomp.register_algorithm`) is written with a `Builder` (docs/extending.md).
-Nothing here communicates.
+`make` returns a rank's tasks; `simulate` runs the tasks of all ranks in an event simulation. A
+*profile* is a measured description of a cluster, from which a `Planner` chooses algorithms and
+codecs (docs/planner.md). Custom algorithms (`jaxccomp.register_algorithm`) are written with a
+`Builder` (docs/extending.md). Nothing here communicates.
 """
 
 from jaxccomp.schedules._builder import Builder

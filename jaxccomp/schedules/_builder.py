@@ -1,4 +1,4 @@
-"""What a schedule of one's own is written with: the tasks of one rank, as the engine runs them."""
+"""`Builder`, with which users write schedules: it collects the tasks of one rank."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from jaxccomp import errors
 from jaxccomp._native.algorithms import Problem
 from jaxccomp.schedules._make import Slot
 
-# As the engine numbers them (csrc/collective/schedule.h).
+# In the engine's order (csrc/collective/schedule.h).
 _KINDS = ("send", "recv", "copy", "merge", "encode", "decode", "residual")
 _SPACES = ("input", "output", "scratch", "code", "residual")
 _NOWHERE = (0, 0, 0, 0)
 _ALIGN = 64
 _MOST_CHUNKS = 1 << 16
-# Numbers that tasks are made of are 32 bits wide.
+# Fields of tasks are 32 bits wide.
 _MOST = (1 << 31) - 1
 
 After = int | None | Iterable[int | None]
 
 
 class Builder:
-    """The tasks of one rank, added one by one; a task's number is what others wait for.
+    """The tasks of one rank, added one by one. Each method returns the task's number, for `after`.
 
     A collective's operands lie in ``input`` blocks and its results in ``output`` blocks: one, or
-    one per rank where the operand or the result has a row per rank. A block is `block_bytes` long,
-    with the tensors of a call one after the other, each at a multiple of 64 bytes. Ranges begin and
-    end at multiples of 64, or at the block's end, and values keep their address: what lies at [64,
-    128) of an operand travels, is merged and arrives at [64, 128) of some block.
+    one per rank if the operand or the result has a row per rank. A block has `block_bytes`: the
+    tensors of a call one after the other, each at a multiple of 64 bytes. Ranges begin and end at
+    multiples of 64, or at the block's end, and values keep their offset: values at [64, 128) of an
+    operand are sent, merged and received at [64, 128) of other blocks.
 
     Attributes:
-      rank: whose tasks these are.
-      ranks: how many take part.
+      rank: the rank whose tasks these are.
+      ranks: the number of ranks.
       root: of rooted collectives, else 0.
       block_bytes: size of each block.
-      chunk_bytes: how many bytes are to be worked on at a time, a multiple of 64.
-      coded: whether there is a codec: values are then to be encoded before they travel.
-      feedback: whether each encoding's compression error is to be written to `residuals`.
+      chunk_bytes: the size of a chunk, a multiple of 64.
+      coded: whether there is a codec: the schedule must then encode values before it sends them.
+      feedback: whether the schedule must write each encoding's compression error to `residuals`.
       reverse: of a scan, whether it begins at the last rank.
-      lane: of the tasks that are added next, from 0 on. Values are cut into chunks, and what
-        belongs to one chunk is a lane, on all ranks the same one: tasks wait for tasks of their own
-        lane or lower ones, and both ends of a message are in one. So the engine may work on several
-        at a time, as memory allows, and nothing deadlocks.
+      lane: the lane (pipeline stage) of the tasks that are added next, from 0 on: one per chunk,
+        the same on all ranks. A task waits only for tasks of its own lane or lower ones, and both
+        ends of a message are in one lane. So the engine can run several lanes at once, as memory
+        allows, without deadlock.
     """
 
     def __init__(self, rank: int, problem: Problem):
@@ -64,15 +64,15 @@ class Builder:
     # Ranges.
 
     def input(self, like: Slot | None = None, block: int = 0) -> Slot:
-        """A range of an operand's block: that of another range, or all of it. It is only read."""
+        """A range of an operand's block: the offsets of ``like``, or all of it. Read-only."""
         return self._of("input", like, block)
 
     def output(self, like: Slot | None = None, block: int = 0) -> Slot:
-        """A range of a result's block: that of another range, or all of it."""
+        """A range of a result's block: the offsets of ``like``, or all of it."""
         return self._of("output", like, block)
 
     def residuals(self, like: Slot | None = None, block: int = 0) -> Slot:
-        """A range of the compression errors, which are a result like the operand; with feedback."""
+        """A range of the compression errors (with feedback), a result shaped like the operand."""
         return self._of("residual", like, block)
 
     def scratch(self, like: Slot) -> Slot:
@@ -81,12 +81,12 @@ class Builder:
         return Slot("scratch", len(self._scratch) - 1, like.begin, like.end)
 
     def code(self, like: Slot) -> Slot:
-        """New memory for what the values of a range are encoded to. It is used as a whole."""
+        """A new buffer for the encoded values of a range. It is used as a whole."""
         self._code.append((like.begin, like.end))
         return Slot("code", len(self._code) - 1, like.begin, like.end)
 
     def cut(self, slot: Slot) -> list[Slot]:
-        """The chunks of a range, in order; none where it is empty."""
+        """The chunks of a range, in order; none if it is empty."""
         size = slot.end - slot.begin
         step = _up(max(self.chunk_bytes, -(-size // _MOST_CHUNKS), _ALIGN))
         return [
@@ -95,13 +95,13 @@ class Builder:
         ]
 
     def lanes(self, slot: Slot) -> Iterator[Slot]:
-        """The chunks of a range, in order; what is added for each is a lane of its own."""
+        """The chunks of a range, in order; sets `lane` to the chunk's number for each."""
         for lane, chunk in enumerate(self.cut(slot)):
             self.lane = lane
             yield chunk
 
     def part(self, slot: Slot, index: int, parts: int) -> Slot:
-        """The ``index``-th of so many parts of a range, alike but for 64 bytes; it may be empty."""
+        """The ``index``-th of ``parts`` parts of a range; sizes differ by at most 64 bytes."""
         size = slot.end - slot.begin
         units = -(-size // _ALIGN)
         ends = [min(size, (units * i // parts) * _ALIGN) for i in (index, index + 1)]
@@ -114,18 +114,18 @@ class Builder:
 
         Args:
           peer: the rank that receives it.
-          tag: tells the messages from this rank to that one apart.
-          slot: what is sent.
-          after: numbers of the tasks that come before; None is nothing to wait for.
+          tag: unique among the messages from this rank to ``peer``.
+          slot: the range, or ranges.
+          after: numbers of the tasks to wait for; None is ignored.
 
         Returns:
-          The task's number; once it is done, what was sent may be overwritten.
+          The task's number; tasks after it may overwrite the range.
         """
         sources = [slot] if isinstance(slot, Slot) else list(slot)
         return self._add("send", _NOWHERE, sources, after, peer=self._peer(peer), tag=tag)
 
     def recv(self, peer: int, tag: int, slot: Slot | Sequence[Slot], after: After = ()) -> int:
-        """Receives what ``peer`` sends to this rank under a tag: into a range, or several."""
+        """Receives the message of ``peer`` with this tag into a range, or several."""
         peer = self._peer(peer)
         if isinstance(slot, Slot):
             return self._add("recv", self._row(slot), [], after, peer=peer, tag=tag)
@@ -138,14 +138,14 @@ class Builder:
     def merge(
         self, dst: Slot, sources: Sequence[Slot], final: bool = False, after: After = ()
     ) -> int:
-        """``dst = sources[0] op sources[1] op ...``: the reduction that the call asks for.
+        """``dst = sources[0] op sources[1] op ...``, with the call's reduction.
 
         Args:
-          dst: where it goes; it may be one of the sources.
+          dst: the result; it may be one of the sources.
           sources: raw values, or codes, which are decoded and merged in one pass. All ranks that
-            get a result must merge in one order, or round differently.
-          final: whether this is the last merge of these values: it divides a mean.
-          after: numbers of the tasks that come before.
+            compute the same result must merge in the same order, or rounding differs.
+          final: whether this is the last merge of these values; for a mean it divides.
+          after: numbers of the tasks to wait for.
         """
         return self._add("merge", self._row(dst), list(sources), after, final=bool(final))
 
@@ -158,16 +158,15 @@ class Builder:
         whose: int | None = None,
         which: int | None = None,
     ) -> int:
-        """Encodes a range, where there is a codec.
+        """Encodes a range; only with a codec.
 
         Args:
           code: from `code`, of the same range.
           src: raw values.
-          after: numbers of the tasks that come before.
-          whose: the rank whose random numbers a stochastic codec draws; default: this one's.
-          which: and which of them; default: others for each encoding of this rank. Ranks that
-            encode the same values, of which all are to get the same code, name the same rank and
-            number.
+          after: numbers of the tasks to wait for.
+          whose: the rank part of a stochastic codec's seed; default: this rank.
+          which: the number part of the seed; default: another one for each encoding of this rank.
+            Ranks that must produce the same code from the same values pass the same seed.
         """
         number = self._encoded if which is None else which
         self._encoded += 1
@@ -179,7 +178,7 @@ class Builder:
         return self._add("encode", self._row(code), [src], after, peer=peer, tag=number)
 
     def decode(self, dst: Slot, code: Slot, after: After = ()) -> int:
-        """Puts what a code stands for in a range."""
+        """Decodes a code into a range."""
         return self._add("decode", self._row(dst), [code], after)
 
     def residual(
@@ -192,29 +191,29 @@ class Builder:
         final: bool = False,
         add: bool = False,
     ) -> int:
-        """``dst = values - decode(code)``: what an encoding lost, with feedback.
+        """``dst = values - decode(code)``: an encoding's compression error, with feedback.
 
-        Every encoding that a result is made of has one residual, on one rank, in the range that the
-        values belong to.
+        Each encoding that contributes to a result has exactly one residual, on one rank, at the
+        offsets of its values.
 
         Args:
           dst: from `residuals`.
-          values: what was encoded.
-          code: what it was encoded to.
-          after: numbers of the tasks that come before.
-          final: whether a final merge has given the values, so that a mean has divided them.
-          add: whether to add to what ``dst`` has.
+          values: the values that were encoded.
+          code: their code.
+          after: numbers of the tasks to wait for.
+          final: whether the values are the result of a final merge, which divides a mean.
+          add: whether to add to ``dst``.
         """
         sources = [values, code, dst] if add else [values, code]
         return self._add("residual", self._row(dst), sources, after, final=bool(final))
 
-    # Values that travel raw or encoded, as `coded` says.
+    # Values that are sent raw or encoded, depending on `coded`.
 
     def pack(self, src: Slot, after: After = ()) -> tuple[Slot, list[int]]:
-        """Makes values fit to travel: encodes them, with a codec.
+        """Encodes values before a send; without a codec returns the range unchanged.
 
         Returns:
-          What is to be sent, and the tasks to wait for.
+          The range to send, and the tasks to wait for.
         """
         if not self.coded:
             return src, _numbers(after)
@@ -222,21 +221,21 @@ class Builder:
         return code, [self.encode(code, src, after)]
 
     def room(self, dst: Slot) -> Slot:
-        """Where to receive what is to get to ``dst``: there, or with a codec in a new code."""
+        """The receive buffer of values for ``dst``: ``dst``, or with a codec a new code."""
         return self.code(dst) if self.coded else dst
 
     def unpack(self, dst: Slot, came: Slot, after: After = ()) -> list[int]:
-        """Puts what was received, or packed, in its place: decodes, copies, or has nothing to do.
+        """Moves received or packed values to ``dst``: decodes, copies, or does nothing.
 
         Returns:
-          The tasks after which it is there.
+          The tasks to wait for before ``dst`` is read.
         """
         if came.space == "code":
             return [self.decode(dst, came, after)]
         return _numbers(after) if came == dst else [self.copy(dst, came, after)]
 
     def rows(self) -> tuple[list[tuple], list[tuple[int, int]], list[tuple[int, int]]]:
-        """Tasks, scratch and code, as the engine takes them."""
+        """Tasks, scratch and code, in the engine's format."""
         return self._tasks, self._scratch, self._code
 
     def _of(self, space: str, like: Slot | None, block: int) -> Slot:

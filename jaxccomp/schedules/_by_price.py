@@ -1,4 +1,4 @@
-"""The choice by prices: of the ways to run a call, those are priced that may be the fastest."""
+"""The choice by predicted time: candidates that cannot win are pruned before simulation."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from jaxccomp.schedules._options import (
 )
 from jaxccomp.schedules._ways import Ways
 
-# What is so many times as slow at a size that is priced quickly is not asked again.
+# Candidates this many times slower than the fastest coarse estimate are pruned.
 _HOPELESS = 8.0
 # Parts of blocks are rounded to whole elements.
 _ROUNDED = 0.98
-# With the next codecs, algorithms are tried that were not so much slower with the one before.
+# The next codec is tried with the algorithms within this factor of the previous codec's fastest.
 _NEAR = 1.5
-# Another chunk has to be so much faster. On the testbed those that were to gain 5 to 25 % gained
-# nothing as a median; of seven that were to gain more, five gained 17 to 60 %.
+# Another chunk must be predicted faster by this fraction. On the testbed, chunks with a predicted
+# gain of 5 to 25 % gained nothing in the median; of seven with more, five gained 17 to 60 %.
 _CHUNK_GAIN = 0.2
 
 
 def choose(question: Question, ways: Ways, every_option: bool) -> Choice | None:
-    """The choice by prices.
+    """Chooses by predicted time.
 
-    What cannot be chosen is left out, or ended early, unless ``every_option``: what is slower than
-    `_NEAR` times another one is neither chosen nor tried with the next codec, and nothing is
-    faster than what the bytes of its collective take on the links.
+    Unless ``every_option``, candidates that cannot win are left out or their simulation is ended
+    early: a candidate slower than `_NEAR` times another one is neither chosen nor tried with the
+    next codec, and none is faster than the lower bound by bytes on the links.
     """
     search = _Search(ways, every_option)
     chosen: Option | None = None
@@ -49,11 +49,11 @@ def choose(question: Question, ways: Ways, every_option: bool) -> Choice | None:
 
 @dataclasses.dataclass
 class _Stage:
-    """The ways to run a call with one codec.
+    """The candidates with one codec.
 
     Attributes:
       codec: a spec.
-      seconds: by algorithm what was priced; infinite where that was ended early.
+      seconds: predicted time by algorithm; infinite if its simulation was ended early.
       best: the fastest.
     """
 
@@ -62,25 +62,25 @@ class _Stage:
     best: Option | None = None
 
     def near(self) -> set[str]:
-        """Algorithms that are to be tried with the next codec."""
+        """The algorithms to try with the next codec."""
         least = min(self.seconds.values(), default=math.inf)
         return {name for name, each in self.seconds.items() if each <= _NEAR * least}
 
 
 class _Search:
-    """Prices what may be chosen, codec by codec."""
+    """Prices the candidates, codec by codec."""
 
     def __init__(self, ways: Ways, every_option: bool):
         self._ways, self._every_option = ways, every_option
         self._stages: list[_Stage] = []
-        self._rule_is_at_floor = True  # as it seems
-        # By algorithm: what its bytes take on the links without a codec. They grow with the size.
+        self._rule_is_at_floor = True  # until a price shows otherwise
+        # By algorithm: seconds of its raw bytes on the links, scaled to the call's size.
         self._raw_floors: dict[str, float] = {}
 
     def best(self, codec: str, bar_seconds: float) -> Option | None:
-        """The fastest with this codec.
+        """The fastest candidate with this codec.
 
-        None where nothing is faster than ``bar_seconds``, as far as that is known early.
+        None if the lower bound shows that none is faster than ``bar_seconds``.
         """
         self._stages.append(_Stage(codec))
         if not self._every_option:
@@ -95,7 +95,7 @@ class _Search:
         return self._compared(len(self._stages) - 1).best
 
     def _compared(self, number: int) -> _Stage:
-        """A stage whose algorithms are priced."""
+        """The stage, with its algorithms priced."""
         stage = self._stages[number]
         if stage.seconds:
             return stage
@@ -106,10 +106,10 @@ class _Search:
             names = [name for name in names if name in near]
         known: dict[str, float] = before.seconds if before is not None else {rule: 0.0}
         if before is None and not self._every_option:
-            self._ways.price("auto", stage.codec)  # what others are measured by
+            self._ways.price("auto", stage.codec)  # the baseline for pruning
         names = self._hopeful(names, stage)
         found: dict[str, Option] = {}
-        # Those first that were fast before, as what comes later is then ended the earlier.
+        # The previous codec's fastest first: a low limit ends later simulations early.
         for name in sorted((rule, *names), key=lambda each: known.get(each, math.inf)):
             limit = self._limit(_NEAR * min(stage.seconds.values(), default=math.inf))
             if self._raw_floors.get(name, 0.0) / self._ways.ratio(stage.codec) >= limit:
@@ -125,7 +125,7 @@ class _Search:
         return stage
 
     def _with_chunks(self, codec: str, options: list[Option]) -> Option | None:
-        """The fastest of some options, or another one, a pipeline maybe, with another chunk."""
+        """The fastest option, or the best option or a pipeline with another chunk."""
         usual = first_of_gain(options)
         if usual is None:
             return None
@@ -143,14 +143,14 @@ class _Search:
             if found and found.seconds < bar:
                 best = found
             elif found:
-                self._ways.options.remove(found)  # it gains too little to be one
+                self._ways.options.remove(found)  # it gains too little to be listed
         return best
 
     def _limit(self, seconds: float) -> float:
         return math.inf if self._every_option else seconds
 
     def _hopeful(self, names: list[str], stage: _Stage) -> list[str]:
-        """Without those that take many times as long at a smaller size."""
+        """Prunes algorithms whose coarse estimate is many times slower than the fastest."""
         size = self._ways.sketch_bytes()
         if self._ways.bytes <= size or len(names) < 3:
             return names
@@ -159,7 +159,7 @@ class _Search:
         found = {}
         for name in names:
             least = min((each.seconds for each in found.values()), default=math.inf)
-            # Of the whole, nothing takes less time than of a part.
+            # The whole takes at least as long as a part.
             limit = self._limit(min(_HOPELESS * least, _NEAR * rule))
             sketch = self._ways.sketch(name, stage.codec, limit)
             if sketch is None:

@@ -1,6 +1,6 @@
-"""Described clusters: read from a JSON file, a dict or a text such as "4x1gbit", and checked.
+"""Reads and checks cluster descriptions: a JSON file, a dict or a text such as "4x1gbit".
 
-Nothing in a file is trusted: each number has a range, each key a name that is known.
+Files are untrusted: each number has a range, and unknown keys are errors.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MOST_DTYPES = 32
 _RATE = (1.0, 1e18)
 _SECONDS = (0.0, 1e3)
 _LATENCY = (1e-9, 1e3)
-# What a TCP stream carries of a link's bits: 1448 of every 1514 bytes of an Ethernet frame.
+# Bytes of TCP payload per bit of a link: 1448 of every 1514 bytes of an Ethernet frame.
 _GOODPUT = 1448 / 1514 / 8
 
 
-# A server's core, and TCP between hosts: what a description leaves out.
+# Defaults: a server's core, and TCP between hosts.
 _PAIRS = {
     "process": Pair(2e-6, 10e9, 1e-6, 0.0),
     "host": Pair(5e-6, 6e9, 2e-6, 1e-10),
@@ -39,21 +39,21 @@ _TIMES = {"task_seconds": 2e-6, "call_seconds": 1e-4}
 _KEYS = (
     *("version", "hosts", "pairs", "memory", "codecs", "ranks_per_process", "one_machine"),
     *("transport", "step_seconds", "measured"),
-    "operations",  # times of operations, which profiles had once; not read
+    "operations",  # in old profiles; not read
 )
 _TRANSPORTS = ("mpi", "ucx")
 
 
 def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
-    """A cluster from what a caller names.
+    """Loads a cluster.
 
     Args:
-      given: a file, the same as a dict, or "4x1gbit" for 4 hosts with a rank and a link of 1 Gbit/s
-        each; "8x2x25gbit" has 2 ranks on each.
+      given: a file, its content as a dict, or "4x1gbit" for 4 hosts with one rank and a link of
+        1 Gbit/s each; "8x2x25gbit" has 2 ranks on each host.
 
     Raises:
-      InvalidArgumentError: where anything in it cannot be, with its place and what is allowed.
-      UnknownNameError: for a key that does not exist, with the nearest that does.
+      InvalidArgumentError: for an invalid value, with its place and the allowed values.
+      UnknownNameError: for an unknown key, with the nearest known one.
     """
     if isinstance(given, Cluster):
         return given
@@ -74,12 +74,12 @@ def parse(data: bytes, place: str) -> Cluster:
     """A cluster from the bytes of a JSON file.
 
     Args:
-      data: of the file.
-      place: what errors call it.
+      data: the bytes.
+      place: the file's name, for errors.
 
     Raises:
-      InvalidArgumentError: where it is no JSON, or anything in it cannot be.
-      UnknownNameError: for a key that does not exist, with the nearest that does.
+      InvalidArgumentError: if it is no JSON, or has an invalid value.
+      UnknownNameError: for an unknown key, with the nearest known one.
     """
     return _cluster(json_files.loads(data, place), place)
 
@@ -154,7 +154,7 @@ def _hosts(content: Any, place: str) -> Hosts:
 
 
 def codec(content: Any, place: str) -> Codec:
-    """A codec's row, from a dict."""
+    """A codec from a dict."""
     names = tuple(field.name for field in dataclasses.fields(Codec))
     content = json_files.keys_of(content, place, names)
     optional = ("most_code_bytes", "lossless", "dtypes")
@@ -189,12 +189,12 @@ def _codecs(content: Any, place: str) -> dict[str, Codec]:
 
 
 def _with_lossless(given: Codec, spec: str) -> Codec:
-    """Says of a codec that the engine knows whether it is lossless."""
+    """Sets `lossless` from the engine, if it knows the codec."""
     if not engine.available():
         return given
     try:
         known = engine.load().describe_codec(spec)["lossless"]
-    except ValueError:  # one that is only priced
+    except ValueError:  # known only to the profile
         return given
     dtypes = {
         name: dataclasses.replace(each, lossless=known) for name, each in given.dtypes.items()
@@ -219,7 +219,7 @@ def _number(
     value = content.get(name, default)
     least, most = within
     good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # Infinity and NaN are in no range.
+    # Also rejects infinity and NaN.
     if not good or not least <= value <= most:
         raise errors.InvalidArgumentError(
             f"{place}: {name} must be a number from {least:g} to {most:g}, not {value!r:.40}."

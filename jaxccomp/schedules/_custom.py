@@ -1,4 +1,4 @@
-"""`jaxccomp.register_algorithm`: algorithms of one's own, checked before anything is sent."""
+"""`jaxccomp.register_algorithm`: custom algorithms, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -20,48 +20,47 @@ Value = bool | int | float
 _ALIGN = 64
 _MOST_CHUNK = 1 << 40
 _ROOTED = ("bcast", "reduce", "gather", "scatter")
-# (bytes of a block, of a chunk): nothing, less than what ranges are aligned to, a part of a chunk,
-# and several chunks.
+# (bytes of a block, of a chunk): empty, less than the alignment of ranges, a part of a chunk, and
+# several chunks.
 _SIZES = ((0, 64), (4, 64), (1000, 4096), (20_000, 4096), (100_032, 8192))
 
 
 def register_algorithm(name: str, collective: str, /, **options: Value) -> Callable[[F], F]:
-    """Registers a function as an algorithm of a collective: ``algorithm=name`` then takes it.
+    """Registers a function as an algorithm of a collective, selected by ``algorithm=name``.
 
-    The function says what one rank does. It gets a `jaxccomp.schedules.Builder`, which has the
-    rank, the number of ranks and the sizes, and adds tasks by its methods: send, recv, copy, merge,
-    and with a codec encode and decode. It is called for all ranks, in Python, where a program that
-    names it is lowered: once for each size, number of ranks, root and set of options. Its tasks are
-    what the engine then runs; nothing of Python runs with them.
+    The function defines the tasks of one rank. It gets a `jaxccomp.schedules.Builder`, which has
+    the rank, the number of ranks and the sizes, and adds tasks by its methods: send, recv, copy,
+    merge, and with a codec encode and decode. Lowering a program that names the algorithm calls it
+    for all ranks: once for each size, number of ranks, root and set of options. The engine then
+    runs its tasks without Python.
 
-    It must be pure: the same arguments, the same tasks, on all ranks, as each makes the tasks of
-    all of them. Before anything is sent
+    It must be pure (the same arguments give the same tasks on all ranks), since each rank makes the
+    tasks of all ranks. Before anything is sent
 
-    * the tasks of all ranks are run on symbols, by the check that this package's own algorithms
-      pass: results are those of the collective, no two tasks touch one range without an order, each
-      message has two ends in one lane, nothing deadlocks, also while memory is short, and temporary
-      memory stays within what is granted (4 chunks for each rank that one talks to);
-    * a hash of them becomes part of what ranks compare, so that ranks which have registered
-      different functions under one name get an error that shows both.
+    * the tasks of all ranks are checked by symbolic execution, as this package's own algorithms
+      are: results are the collective's, no two unordered tasks touch one range, both ends of each
+      message exist and are in one lane, nothing deadlocks, even if memory is short, and temporary
+      memory stays within its limit (4 chunks for each peer of a rank);
+    * ranks compare a hash of the tasks: if they have registered different functions under one name,
+      an error shows both.
 
-    On the wire the messages are those of the tasks; with a codec, codes as the function sends them.
-    Calls may be between processes or along an axis; their shapes must be known when they are
-    lowered.
+    On the wire: the messages of the tasks; with a codec, the codes that the function sends. Calls
+    may be between processes or along an axis; shapes must be known at lowering.
 
     Args:
-      name: what operations call it: of a to z, 0 to 9 and ``_``.
+      name: its name in ``algorithm=``: of a to z, 0 to 9 and ``_``.
       collective: one of `jaxccomp.schedules.COLLECTIVES`.
-      **options: what can be set behind a colon, with defaults: numbers and bools, which the
-        function gets as keyword arguments. ``chunk`` is an option of every algorithm: bytes that
-        are worked on at a time, `Builder.chunk_bytes`.
+      **options: options that may follow a colon, with their defaults: numbers and bools, which the
+        function gets as keyword arguments. Every algorithm has the option ``chunk``: the bytes of a
+        chunk, `Builder.chunk_bytes`.
 
     Raises:
-      NameTakenError: where the name is taken, or none.
-      ScheduleError: for a function that does not take its options, an option that is neither number
-        nor bool; from operations, where the schedule is wrong, with the rank, the task and what is
-        wrong. A function that is defined again, as in a notebook, replaces the one before; what was
-        compiled with it is forgotten.
-      UnknownNameError: for a collective that there is not.
+      NameTakenError: if the name is taken or not valid.
+      ScheduleError: for a function that does not take its options, or an option that is neither
+        number nor bool; from operations, if the schedule is wrong, with the rank, the task and the
+        reason. Defining a function again, as in a notebook, replaces the previous one and forgets
+        programs compiled with it.
+      UnknownNameError: for an unknown collective.
 
     Example:
       >>> @jaxccomp.register_algorithm("line", "bcast")
@@ -116,22 +115,23 @@ def check(
     ranks: Iterable[int] = range(1, 9),
     sizes: Iterable[tuple[int, int]] = _SIZES,
 ) -> int:
-    """Tries a registered algorithm on many numbers of ranks and sizes, raw and with a codec.
+    """Checks a registered algorithm for many numbers of ranks and sizes, raw and with a codec.
 
-    What a program uses is checked for its own sizes in any case. Nothing is sent.
+    A program's own sizes are also checked when it is lowered. Nothing is sent.
 
     Args:
-      collective: whose algorithm.
-      algorithm: its name, with options where others than their defaults are to be tried.
-      ranks: how many.
-      sizes: bytes of a block and of a chunk, in pairs; a text's own ``chunk`` comes before.
+      collective: the collective.
+      algorithm: its name, with options to override their defaults.
+      ranks: the numbers of ranks.
+      sizes: pairs of bytes of a block and of a chunk; a ``chunk`` in ``algorithm`` overrides the
+        latter.
 
     Returns:
-      How many schedules of all ranks were checked.
+      The number of checked problems (each with the schedules of all ranks).
 
     Raises:
-      ScheduleError: for the first that is wrong, with the rank, the task and what is wrong.
-      UnknownNameError: where no such algorithm is registered.
+      ScheduleError: for the first wrong schedule, with the rank, the task and the reason.
+      UnknownNameError: if no such algorithm is registered.
       EngineUnavailableError: without the native engine.
 
     Example:
@@ -169,7 +169,7 @@ def _problems(
 
 
 class _Maker:
-    """Makes the schedules of one algorithm, has them checked, and remembers their keys."""
+    """Makes and checks the schedules of one algorithm, and caches their keys."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class _Maker:
         self._lock = threading.Lock()
 
     def options(self, text: str) -> dict[str, Value]:
-        """The function's keyword arguments, and ``chunk`` where it is given."""
+        """The function's keyword arguments, and ``chunk`` if it is given."""
         values = dict(self._options)
         _, colon, given = text.partition(":")
         if colon and not given:
@@ -217,7 +217,7 @@ class _Maker:
         return errors.InvalidArgumentError(f"{self._collective}: algorithm {text!r}: {what}.")
 
     def key(self, text: str, problem: Problem) -> str:
-        """The engine's key for the schedules of all ranks, which have been checked."""
+        """The engine's key for the checked schedules of all ranks."""
         options = self.options(text)
         chunk = options.pop("chunk", None) or problem.chunk_bytes or config.get("chunk_bytes")
         problem = Problem(

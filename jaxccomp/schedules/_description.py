@@ -1,4 +1,4 @@
-"""What a described cluster has: hosts, links, cores and codecs."""
+"""The description of a cluster: hosts, links, cores and codecs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Pair:
     """Messages between two ranks of one class.
 
     Attributes:
-      latency_seconds: from the first byte's leaving to its arrival.
-      bytes_per_second: of one message; between hosts the rates of their links hold instead.
-      processor_seconds: of a core at either end, for each message.
-      processor_seconds_per_byte: likewise, for each byte.
+      latency_seconds: from sending the first byte to its arrival.
+      bytes_per_second: of one message; between hosts the rates of their links apply instead.
+      processor_seconds: CPU time at each end, per message.
+      processor_seconds_per_byte: CPU time at each end, per byte.
     """
 
     latency_seconds: float
@@ -26,14 +26,14 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Hosts:
-    """Hosts that are alike.
+    """A group of equal hosts.
 
     Attributes:
-      count: how many.
-      ranks: on each.
-      cores: of each.
-      up_bytes_per_second: what a host's link sends.
-      down_bytes_per_second: what it receives, at the same time.
+      count: the number of hosts.
+      ranks: ranks per host.
+      cores: cores per host.
+      up_bytes_per_second: the link's send rate.
+      down_bytes_per_second: the link's receive rate (full duplex).
     """
 
     count: int
@@ -48,14 +48,14 @@ class Codec:
     """A codec on one core; rates are bytes of values per second.
 
     Attributes:
-      ratio: bytes of values to bytes of their code.
+      ratio: compression ratio (raw / encoded bytes).
       encode_bytes_per_second: encoding.
       decode_bytes_per_second: decoding.
       merge_bytes_per_second: decoding and adding in one pass.
-      most_code_bytes: the memory that a code is given, for each byte of its values.
-      lossless: whether decoding gives the very values that were encoded, so that who has them need
-        not decode.
-      dtypes: the same for values of these dtypes, by name.
+      most_code_bytes: size of a code buffer, per byte of raw values.
+      lossless: whether decoding restores the values exactly, so that the encoder can keep its own
+        values instead of decoding.
+      dtypes: the codec's rates for single dtypes, by name.
     """
 
     ratio: float
@@ -67,11 +67,11 @@ class Codec:
     dtypes: Mapping[str, Codec] = dataclasses.field(default_factory=dict)
 
     def of(self, dtype: str) -> Codec:
-        """For values of a dtype."""
+        """The codec for values of a dtype."""
         return self.dtypes.get(dtype, self)
 
     def row(self) -> tuple[float | bool, ...]:
-        """As the engine takes it."""
+        """The codec in the engine's format."""
         return (
             self.ratio,
             self.most_code_bytes,
@@ -91,15 +91,15 @@ class Cluster:
       process: messages between ranks of one process.
       host: between processes of one host.
       link: between hosts.
-      copy_bytes_per_second: of one core, for memory that is copied.
-      merge_bytes_per_second: of one core, for memory that is reduced.
-      task_seconds: of a core, for each task.
-      call_seconds: before the first task of a call.
-      ranks_per_process: neighbours that are one process.
-      one_machine: whether the hosts share the cores of the first one, as those of a testbed do.
+      copy_bytes_per_second: copy rate of one core.
+      merge_bytes_per_second: reduction rate of one core.
+      task_seconds: CPU time per task.
+      call_seconds: time before the first task of a call.
+      ranks_per_process: the number of consecutive ranks in one process.
+      one_machine: whether all hosts share the cores of the first one, as a testbed's hosts do.
       codecs: by spec.
-      transport: what carried values then, "mpi" or "ucx"; empty where that is not known.
-      step_seconds: what a training step took then (`bench/steps.py`); 0 where that is not known.
+      transport: the transport when the profile was measured, "mpi" or "ucx"; empty if unknown.
+      step_seconds: time of a training step then (`bench/steps.py`); 0 if unknown.
     """
 
     hosts: tuple[Hosts, ...]
@@ -118,7 +118,7 @@ class Cluster:
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
         return sum(each.count * each.ranks for each in self.hosts)
 
     @property
@@ -128,7 +128,7 @@ class Cluster:
         return [host for host, ranks in enumerate(ranks_of) for _ in range(ranks)]
 
     def described(self) -> dict[str, Any]:
-        """As the engine takes it."""
+        """The cluster in the engine's format."""
         return {
             "hosts": [
                 (each.ranks, each.cores, each.up_bytes_per_second, each.down_bytes_per_second)

@@ -1,24 +1,24 @@
-"""What a collective takes at least, by any algorithm: what its bytes take on the links of hosts."""
+"""Lower bounds for a collective's time with any algorithm, from its bytes on the hosts' links."""
 
 from __future__ import annotations
 
 from jaxccomp.schedules._description import Cluster
 
-# Sizes are rounded to whole elements and blocks; a bound must stay below what is simulated.
+# Sizes are rounded to whole elements and blocks; the bound must stay below simulated times.
 _ROUNDING = 0.999
 
 
 def least_seconds(
     collective: str, cluster: Cluster, size_bytes: int, root: int = 0, ratio: float = 1.0
 ) -> float:
-    """A lower bound for the price of every algorithm.
+    """A lower bound for the simulated time of every algorithm.
 
     Args:
       collective: one of `jaxccomp.schedules.COLLECTIVES`.
-      cluster: whose ranks take part.
-      size_bytes: what a rank passes in; what the root passes in for a scatter.
+      cluster: the cluster, all of whose ranks take part.
+      size_bytes: size of a rank's operand; of the root's for a scatter.
       root: of rooted collectives.
-      ratio: of the codec: bytes of values to bytes of their code.
+      ratio: the codec's compression ratio (raw / encoded bytes).
     """
     hosts = [each for each in cluster.hosts for _ in range(each.count)]
     ranks, last = cluster.ranks, len(hosts) - 1
@@ -32,7 +32,7 @@ def least_seconds(
     for i, host in enumerate(hosts):
         own, others = host.ranks, ranks - host.ranks
         up, down = {
-            # Each host's values leave it, and those of all others, or a sum of them, come.
+            # Each host sends its values, and receives all others' values or a sum of them.
             "allgather": (own * size, others * size),
             "alltoall": (own * others * block, own * others * block),
             "reduce_scatter": (others * block, own * block),
@@ -47,6 +47,6 @@ def least_seconds(
         }[collective]
         least = max(least, up / host.up_bytes_per_second, down / host.down_bytes_per_second)
     if collective == "allreduce":
-        # A sum of h hosts takes h - 1 messages of each value, and its way to all as many.
+        # Summing over h hosts takes h - 1 messages per value, and distributing the sum as many.
         least = max(least, 2 * last * size / sum(each.up_bytes_per_second for each in hosts))
     return cluster.call_seconds + _ROUNDING * least

@@ -1,4 +1,4 @@
-"""Which ranks of a call share a host, and what is left to them of its links and cores."""
+"""Which ranks of a call share a host, and their share of its links and cores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from jaxccomp.schedules._description import Cluster, Hosts
 
-# The processes of the ranks, for each group of ranks that communicates among itself.
+# The processes of the ranks, for each group of ranks that makes the call.
 Groups = tuple[tuple[int, ...], ...]
 
 
 class Layout:
-    """The hosts of a profile, and who is on them.
+    """The hosts of a profile, and the processes on them.
 
     Args:
       cluster: the profile.
@@ -30,10 +30,10 @@ class Layout:
     def cluster(self, groups: Groups) -> Cluster | None:
         """The ranks of the first group, as a cluster of their own.
 
-        Links and cores are shared with the other groups, which do the same at the same time.
+        Links and cores are shared with the other groups, which make the call at the same time.
 
         Returns:
-          None where ranks are not numbered host by host, or groups differ in how they lie on hosts.
+          None if ranks are not numbered host by host, or groups differ in their placement on hosts.
         """
         shapes = {self._shape(group) for group in groups}
         if len(shapes) != 1:
@@ -66,7 +66,7 @@ class Layout:
         )
 
     def _shape(self, group: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
-        """Ranks of each process, and by host, in the order of ranks; None where it has none."""
+        """Ranks per process, and ranks of each host in order; None if not numbered host by host."""
         processes = [(each, len(list(run))) for each, run in itertools.groupby(group)]
         hosts = [
             (host, len(list(run)))

@@ -1,4 +1,4 @@
-"""The engine's schedules as data: which tasks a rank runs, before anything runs.
+"""The engine's schedules as data: the tasks of a rank.
 
 An algorithm is a pure function of rank, ranks and sizes; nothing here communicates.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from jaxccomp import config, errors
 from jaxccomp._native import algorithms, engine
 
-# Collectives whose blocks all have one size: those that the arguments of `make` describe.
+# Collectives whose blocks all have one size, as `make` requires.
 COLLECTIVES = (
     *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter"),
     *("alltoall", "scan", "exscan"),
@@ -23,11 +23,12 @@ class Slot:
     """Bytes ``begin`` to ``end`` of a block of one of the address spaces.
 
     Attributes:
-      space: "input", "output", "scratch" (values on their way), "code" (encoded ones; the range is
-        that of the values), "residual" (compression errors) or "carried" (those of before).
-      block: its number: the rank that an input or output block is for or from (0 where there is but
-        one), or the number of the temporary block.
-      begin: first byte. A scratch block holds the bytes that begin where `Schedule.scratch` says.
+      space: "input", "output", "scratch" (temporary values), "code" (encoded values; the range is
+        the raw values' range), "residual" (compression errors) or "carried" (the previous call's
+        compression errors).
+      block: the rank of an input or output block (0 if there is only one), or the number of a
+        temporary block.
+      begin: first byte. A scratch block begins at the offset given in `Schedule.scratch`.
       end: one past the last.
     """
 
@@ -42,15 +43,15 @@ class Task:
     """One task.
 
     Attributes:
-      kind: "send", "recv", "copy", "merge", "encode", "decode", or "residual": adds values less
-        what their code decodes to.
-      lane: the chunk that it belongs to.
+      kind: "send", "recv", "copy", "merge", "encode", "decode", or "residual" (adds values minus
+        their decoded code).
+      lane: its lane (chunk number).
       peer: the rank at the other end of a transfer.
-      tag: tells the messages between two ranks apart.
+      tag: unique among the messages between two ranks.
       final: whether a merge is the last one of its values.
-      dst: what it writes.
-      sources: what it reads; a merge combines them in this order.
-      deps: numbers of the tasks that come before it.
+      dst: the range that it writes.
+      sources: the ranges that it reads; a merge combines them in this order.
+      deps: numbers of the tasks that it waits for.
     """
 
     kind: str
@@ -65,7 +66,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What one rank does in a collective; ``str()`` prints a line for each task.
+    """The tasks of one rank in a collective; ``str()`` has a line for each task.
 
     Attributes:
       algorithm: its name; the default's for "auto".
@@ -102,22 +103,22 @@ def make(
     Args:
       collective: one of `COLLECTIVES`.
       algorithm: as in operations, such as "ring" or "two_shot:chunk=65536".
-      rank: whose schedule.
-      ranks: how many there are.
-      block_bytes: size of each block: what every rank passes in, or, in collectives with a block
-        per rank, one of them.
+      rank: the rank.
+      ranks: the number of ranks.
+      block_bytes: size of each block: of a rank's operand, or of one row if the operand has a row
+        per rank.
       root: of rooted collectives.
       chunk_bytes: default: the option of that name.
-      coded: whether a codec stands behind "encode" and "decode".
-      lossless: with ``coded``, whether it is a lossless one: who has values then need not decode
-        them.
+      coded: whether there is a codec.
+      lossless: with ``coded``, whether it is lossless: the encoder then keeps its own values
+        instead of decoding.
       feedback: as in `allreduce_with_feedback` and `reduce_scatter_with_feedback`; needs ``coded``.
       hosts: by rank, a number for its host; default: all differ.
 
     Raises:
       InvalidArgumentError: for arguments that are out of range.
       UnknownNameError: for a collective or algorithm that does not exist.
-      ScheduleError: where a registered algorithm's schedules are wrong.
+      ScheduleError: if a registered algorithm's schedules are wrong.
       EngineUnavailableError: without the native engine.
 
     Example:

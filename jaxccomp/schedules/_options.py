@@ -1,4 +1,4 @@
-"""The ways to run a call, of which one is chosen."""
+"""The candidates for running a call, and the choice among them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Iterable, Sequence
 
 from jaxccomp.schedules._layout import Groups
 
-# What is chosen instead of the static rule, of a smaller chunk, or of raw values has to be so much
-# faster: less is within the errors of prices.
+# A candidate replaces the static rule, a smaller chunk or raw values only if its predicted time is
+# lower by this fraction: less is within the errors of predictions.
 GAIN = 0.05
-RAW = "raw"  # the codec of values that travel as they are
+RAW = "raw"  # no codec
 
 Sizes = tuple[tuple[str, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One way to run a call.
+    """A candidate for running a call.
 
     Attributes:
-      algorithm: as operations take it; "auto" is the engine's static rule.
+      algorithm: the operation's argument; "auto" is the engine's static rule.
       runs: the name of the algorithm that runs.
       codec: a spec; "raw" for none.
-      seconds: what it takes, by the profile.
+      seconds: the predicted time, by the profile.
     """
 
     algorithm: str
@@ -34,11 +34,11 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What was chosen for a call.
+    """The candidate chosen for a call.
 
     Attributes:
-      chosen: how it runs.
-      others: what was priced beside it, the fastest first.
+      chosen: the candidate that runs.
+      others: the other candidates with a predicted time, the fastest first.
     """
 
     chosen: Option
@@ -47,7 +47,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is to be chosen: the arguments of `Planner.choose`."""
+    """The arguments of `Planner.choose`."""
 
     collective: str
     algorithm: str
@@ -58,7 +58,7 @@ class Question:
 
 
 def first_of_gain(options: Sequence[Option]) -> Option | None:
-    """The first one, or a later one that is faster by what a choice has to gain."""
+    """The first option, unless a later one is faster by `GAIN`."""
     best: Option | None = None
     for each in options:
         if best is None or each.seconds < (1 - GAIN) * best.seconds:
@@ -67,10 +67,10 @@ def first_of_gain(options: Sequence[Option]) -> Option | None:
 
 
 def choice_of(chosen: Option | None, options: Iterable[Option]) -> Choice | None:
-    """What was chosen, beside what else was priced."""
+    """The choice with the other priced options; None if nothing was chosen."""
     if chosen is None:
         return None
-    # No set: of equal ones the order has to be the same on all ranks.
+    # A dict, not a set: ties must be in the same order on all ranks.
     others = [each for each in dict.fromkeys(options) if each != chosen]
     others.sort(key=lambda each: each.seconds)
     return Choice(chosen, tuple(others))

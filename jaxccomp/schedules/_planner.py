@@ -1,6 +1,7 @@
-"""Chooses algorithms and codecs by prices, from a profile that all ranks share (docs/planner.md).
+"""Chooses algorithms and codecs by predicted time, from a profile (docs/planner.md).
 
-A choice depends on the call, the profile, and who shares a host; so all ranks come to the same one.
+A choice depends only on the call, the profile and the placement of ranks on hosts, which all ranks
+share: all ranks make the same choice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from jaxccomp.schedules._make import COLLECTIVES
 from jaxccomp.schedules._options import RAW, Choice, Question, Sizes
 from jaxccomp.schedules._ways import Ways
 
-# What more ranks take to be priced is felt.
+# Simulating more ranks noticeably slows compilation.
 _MOST_RANKS = 64
 _REMEMBERED = 4096
 
@@ -36,7 +37,7 @@ class Planner:
 
     @property
     def transport(self) -> str:
-        """What carried values when the profile was measured; empty where it does not say."""
+        """The transport with which the profile was measured; empty if it does not say."""
         return self._cluster.transport
 
     def choose(
@@ -50,20 +51,19 @@ class Planner:
         root: int = 0,
         every_option: bool = False,
     ) -> Choice | None:
-        """What to run, or None where the static rule stays.
+        """Chooses how to run a call; None: by the static rule.
 
-        It stays for calls that are not priced: of other collectives, of no bytes, of codecs that
-        are not in the profile, of more than 64 ranks, and of ranks that are not numbered host by
-        host.
+        The static rule holds for calls without a prediction: other collectives, no bytes, a codec
+        that is not in the profile, more than 64 ranks, or ranks that are not numbered host by host.
 
         Args:
           collective: its name.
-          algorithm: "auto", or what the program asks for.
-          codecs: specs to choose from, those to be preferred first.
+          algorithm: "auto", or the program's argument.
+          codecs: candidate specs, in the order of preference.
           sizes: bytes that a rank passes in, by dtype.
           groups: the processes of the ranks, for each group that makes the call at the same time.
           root: of rooted collectives.
-          every_option: prices also what cannot be chosen, which takes up to a second for 64 ranks.
+          every_option: also prices candidates that cannot win; takes up to a second for 64 ranks.
             The choice is the same.
         """
         question = Question(collective, algorithm, codecs, sizes, groups, root)

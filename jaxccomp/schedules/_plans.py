@@ -1,6 +1,6 @@
-"""How the calls of a program run, as a file: saved, pinned and compared (docs/planner.md).
+"""Plan files: how the calls of a program run; saved, pinned and compared (docs/planner.md).
 
-Nothing in a file is trusted: all that it may hold has a kind, a length and names that are known.
+Files are untrusted: types, lengths and names are checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxccomp._native.version import __version__
 
 VERSION = 1
 BACKENDS = ("native", "mpi", "xla")
-# What becomes of a call that the file does not have.
+# The options for a call that is not in the file.
 MISSING = ("error", "auto")
 
 _KEYS = ("version", "jaxccomp", "world", "missing", "calls")
@@ -32,21 +32,21 @@ _WRITE = (
 
 @dataclasses.dataclass(frozen=True)
 class PlannedCall:
-    """What a call is, and what the program leaves open about it; alike on all its ranks.
+    """The key of a call in a plan file; the same on all its ranks.
 
     Attributes:
       collective: "bcast", for instance.
-      reduce_op: "sum", for instance; empty where nothing is reduced.
+      reduce_op: "sum", for instance; empty without a reduction.
       root: of rooted collectives, else -1.
-      ranks: how many take part.
-      members: of a call along axes, the processes of its ranks, group by group; of one of a
-        communicator, which ranks share a host.
-      operands: shapes and dtypes of what is sent.
-      details: what else tells it apart, such as "feedback".
+      ranks: the number of ranks.
+      members: of a call along axes, the processes of its ranks, group by group; of a communicator's
+        call, which ranks share a host.
+      operands: shapes and dtypes of the operands.
+      details: further properties of the call, such as "feedback".
       platform: of its devices, "cpu" for instance.
-      backend: as the program has it.
-      algorithm: as the program has it.
-      codec: as the program has it.
+      backend: the program's argument.
+      algorithm: the program's argument.
+      codec: the program's argument.
     """
 
     collective: str
@@ -63,7 +63,7 @@ class PlannedCall:
 
     @classmethod
     def of(cls, site: Mapping[str, Any]) -> PlannedCall:
-        """From its fields; texts that are long are cut, and told apart by their digest."""
+        """Makes a call from its fields; long texts are cut, and their digest appended."""
         texts = {name: _short(each) for name, each in site.items() if isinstance(each, str)}
         return cls(**dict(site) | texts)
 
@@ -89,7 +89,7 @@ class Plan:
 
     Attributes:
       backend: "native", "mpi" or "xla".
-      algorithm: as operations take it, with the chunk: "ring:chunk=524288".
+      algorithm: the operation's argument, with the chunk: "ring:chunk=524288".
       codec: a spec; "raw" for none.
     """
 
@@ -106,9 +106,8 @@ class Plans:
     """The plans of a program's calls; ``str()`` is a table.
 
     Attributes:
-      world: how many processes each host has, in the order of ranks.
-      missing: what becomes of calls that are not here, where the plans are pinned: "error", or
-        "auto": they are planned afresh.
+      world: the number of processes of each host, in the order of ranks.
+      missing: what pinned plans do with a call that they lack: "error", or "auto" (plan it).
       calls: how each call runs.
       lines: by call, the source lines that make it, up to 8.
     """
@@ -122,7 +121,7 @@ class Plans:
         """Adds a call.
 
         Raises:
-          InvalidArgumentError: where it is here already, with another plan.
+          InvalidArgumentError: if the call already has another plan.
         """
         known = self.calls.setdefault(call, plan)
         if known != plan:
@@ -137,14 +136,14 @@ class Plans:
             self.lines[call] = (*lines, line)[:_MOST_LINES]
 
     def find(self, site: Mapping[str, Any], line: str) -> Plan | None:
-        """How a call runs; None where it is to be planned afresh.
+        """How a call runs; None if it must be planned.
 
         Args:
           site: the arguments of its `PlannedCall`.
           line: the source line that makes it.
 
         Raises:
-          InvalidArgumentError: where it is not here, and has to be.
+          InvalidArgumentError: if the plans lack it and `missing` is "error".
         """
         call = PlannedCall.of(site)
         plan = self.calls.get(call)
@@ -163,13 +162,13 @@ class Plans:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a file that the option ``plan`` can name; what was there stays until all is there.
+        """Writes a file for the option ``plan``, atomically.
 
         Args:
-          path: of the file.
+          path: the file.
 
         Raises:
-          InvalidArgumentError: for a file that cannot be written, or more than a file may hold.
+          InvalidArgumentError: if the file cannot be written, or the plans exceed its limits.
         """
         content = {
             "version": VERSION,
@@ -209,13 +208,13 @@ class Plans:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A call that two files plan differently.
+    """A call with different plans in two files.
 
     Attributes:
-      call: which.
-      lines: its source lines, as the newer file that has it says.
-      before: its plan in the first file; None where that does not have it.
-      after: in the second.
+      call: the call.
+      lines: its source lines in the second file, or else in the first.
+      before: its plan in the first file; None if that lacks it.
+      after: its plan in the second file; None if that lacks it.
     """
 
     call: PlannedCall
@@ -239,11 +238,11 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class PlanDiff:
-    """What differs between two files; false where nothing does, and ``str()`` has a line for each.
+    """The differences of two files; false without any. ``str()`` has a line for each.
 
     Attributes:
-      worlds: those of both files, where they differ; else None.
-      calls: that are in one of them only (+, -), or have different plans (!).
+      worlds: the worlds of both files if they differ; else None.
+      calls: the calls in only one of them (+, -), or with different plans (!).
     """
 
     worlds: tuple[tuple[int, ...], tuple[int, ...]] | None
@@ -261,7 +260,7 @@ class PlanDiff:
 
 
 def diff(before: Plans, after: Plans) -> PlanDiff:
-    """What differs, in the order of the first, and then of the second."""
+    """The differences, in the order of the first file's calls, then of the second's."""
     both = dict.fromkeys((*before.calls, *after.calls))
     found = [
         Difference(
@@ -282,10 +281,10 @@ def diff(before: Plans, after: Plans) -> PlanDiff:
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file, which are not yet checked.
+    """The unchecked bytes of a file.
 
     Raises:
-      InvalidArgumentError: when there is no such file, or it is longer than ranks share.
+      InvalidArgumentError: if the file is missing, or longer than ranks can share.
     """
     return json_files.read(path, "plan", _WRITE)
 
@@ -294,7 +293,7 @@ def load(path: str | os.PathLike[str]) -> Plans:
     """The plans of a file.
 
     Raises:
-      InvalidArgumentError: where it cannot be read, or anything in it cannot be.
+      InvalidArgumentError: if it cannot be read, or has an invalid value.
       UnknownNameError: for a key or a name that does not exist.
     """
     return parse(read(path), os.path.basename(path))
@@ -304,11 +303,11 @@ def parse(data: bytes, place: str) -> Plans:
     """Plans from the bytes of a file.
 
     Args:
-      data: of the file.
-      place: what errors call it.
+      data: the bytes.
+      place: the file's name, for errors.
 
     Raises:
-      InvalidArgumentError: where it is no JSON, or anything in it cannot be.
+      InvalidArgumentError: if it is no JSON, or has an invalid value.
       UnknownNameError: for a key or a name that does not exist.
     """
     content = _object(json_files.loads(data, place), place, _KEYS)
@@ -368,7 +367,7 @@ def _call(content: Any, place: str) -> tuple[PlannedCall, Plan, tuple[str, ...]]
 
 
 def _check_plan(call: PlannedCall, plan: Plan, place: str) -> None:
-    """A plan fills in what the program leaves open, and changes nothing that it says."""
+    """Raises unless the plan keeps the backend and the algorithm that the program sets."""
     if plan.backend not in BACKENDS:
         raise errors.unknown(f"backend of {place}:", plan.backend, BACKENDS)
     allowed = ("native", "xla") if call.backend == "auto" else (call.backend,)
@@ -402,7 +401,7 @@ def _check_texts(content: Mapping[Any, Any], names: Iterable[Any], place: str) -
 def _object(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
     content = json_files.keys_of(content, place, keys)
     lacking = [key for key in keys if key not in content]
-    # Of what is none of ours, all is missing; its version says more.
+    # Of another version many keys may be missing: let the caller report the version.
     if "version" in keys and content.get("version", VERSION) != VERSION:
         return {key: content.get(key) for key in keys}
     if lacking:

@@ -1,4 +1,4 @@
-"""What collectives take on a described cluster: their schedules, simulated (docs/planner.md)."""
+"""Predicts collectives' times on a described cluster by simulating schedules (docs/planner.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxccomp._native import engine
 from jaxccomp.schedules import _cluster as clusters
 from jaxccomp.schedules._make import COLLECTIVES
 
-# The block of these is one of as many as there are ranks.
+# Collectives whose operand (at the root, for scatter) has a block per rank.
 _CUT = ("alltoall", "scatter", "reduce_scatter")
 _SUMS = ("allreduce", "reduce", "reduce_scatter", "reduce_scatterv", "scan", "exscan")
 HALF_TYPES = ("bfloat16", "float16")
@@ -22,22 +22,22 @@ _MOST_BYTES = 1 << 50
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a collective takes.
+    """The predicted time and traffic of a collective.
 
     Attributes:
-      algorithm: its name; the default's for "auto".
+      algorithm: its name; for "auto", the static rule's.
       seconds: until the last rank is done.
       rank_seconds: by rank.
-      up_bytes: by host, that it sends over its link.
-      down_bytes: by host, that it receives over its link.
-      local_bytes: that go between ranks of one host, on all hosts together.
-      floor_seconds: what the busiest link takes for its bytes alone; 0 where none is used.
-      busy_seconds: of cores, on all ranks together, by what they do: "encode", "decode", "merge",
-        "copy", "messages".
-      busy_cores: the part of all cores' time that this is, 0 to 1.
-      reduced: whether one host was simulated for all, as they all do the same.
-      ended_early: whether it takes at least the limit that was given, which ``seconds`` is then;
-        bytes and busy times are those until there.
+      up_bytes: by host, sent over its link.
+      down_bytes: by host, received over its link.
+      local_bytes: sent between ranks of one host, summed over hosts.
+      floor_seconds: the time of the bytes on the busiest link; 0 if none is used.
+      busy_seconds: CPU time, summed over ranks, by activity: "encode", "decode", "merge", "copy",
+        "messages".
+      busy_cores: ``busy_seconds`` as a fraction of all cores' time, 0 to 1.
+      reduced: whether one host was simulated for all, as all do the same.
+      ended_early: whether the simulation reached the limit; ``seconds`` is then the limit, and
+        bytes and CPU times are counted up to it.
     """
 
     algorithm: str
@@ -54,14 +54,14 @@ class Prediction:
 
     @property
     def link_bytes(self) -> int:
-        """What goes over the busiest link, one way."""
+        """Bytes over the busiest link, in one direction."""
         return max(*self.up_bytes, *self.down_bytes)
 
 
 def algorithms(collective: str) -> tuple[str, ...]:
-    """The names of a collective's algorithms: the engine's own, then those that are registered."""
+    """The names of a collective's algorithms: the engine's own, then the registered ones."""
     _check_collective(collective)
-    engine.load()  # without which there are none
+    engine.load()  # raises if there is no engine
     return known.names(collective)
 
 
@@ -82,21 +82,21 @@ def simulate(
 
     Args:
       collective: one of `jaxccomp.schedules.COLLECTIVES`.
-      algorithm: as in operations, such as "ring" or "two_shot:chunk=65536"; also one that is
-        registered (`jaxccomp.register_algorithm`).
-      cluster: a JSON file, such a dict, or a text such as "4x1gbit" (docs/planner.md).
-      size_bytes: what each rank passes in; what the root passes in for a scatter.
+      algorithm: as in operations, such as "ring" or "two_shot:chunk=65536"; also a registered one
+        (`jaxccomp.register_algorithm`).
+      cluster: a JSON file, its content as a dict, or a text such as "4x1gbit" (docs/planner.md).
+      size_bytes: size of each rank's operand; of the root's for a scatter.
       codec: one of the cluster's codecs, or its ratio and rates as a dict; None or "raw": no codec.
-      dtype: of the values. Half types travel as float32 in sums whose algorithm sends partial sums.
+      dtype: of the values. Algorithms that send partial sums send half types as float32.
       root: of rooted collectives.
       chunk_bytes: default: the option of that name.
-      every_rank: simulates each rank, also where all hosts do the same: to compare.
-      limit_seconds: ends the simulation there.
+      every_rank: simulates every rank even if all hosts do the same, for comparison.
+      limit_seconds: ends the simulation at this simulated time.
 
     Raises:
-      InvalidArgumentError: for what cannot be, or is too large to be simulated.
+      InvalidArgumentError: for invalid arguments, or a call that is too large to simulate.
       UnknownNameError: for names that do not exist.
-      ScheduleError: where a registered algorithm's schedules are wrong.
+      ScheduleError: if a registered algorithm's schedules are wrong.
       EngineUnavailableError: without the native engine.
 
     Example:
@@ -185,7 +185,7 @@ def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dic
     """`simulate` with each algorithm of a collective.
 
     Returns:
-      The predictions, the fastest first, and by name the reasons why others cannot be simulated.
+      The predictions, the fastest first, and by name the reasons why others were not simulated.
     """
     made, missing = [], {}
     for name in algorithms(collective):
@@ -201,7 +201,7 @@ def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dic
 
 
 def block_bytes(collective: str, size_bytes: int, ranks: int) -> int:
-    """The size of a block, from what a rank passes in."""
+    """The size of a block, from the size of a rank's operand."""
     return size_bytes // ranks if collective in _CUT else size_bytes
 
 
@@ -211,16 +211,16 @@ def static_rule(
     sizes: Sequence[tuple[str, int]],
     codec: str = "raw",
 ) -> str:
-    """The algorithm that "auto" is without a profile.
+    """The algorithm that "auto" selects without a profile.
 
     Args:
-      collective: also one with blocks of several sizes.
+      collective: its name; v-variants are allowed, too.
       groups: by rank a number for its host, for each group of ranks that makes the call.
       sizes: bytes that a rank passes in, by dtype.
       codec: a spec; "raw" for none.
 
     Returns:
-      Its name; "auto" where the groups do not agree on one.
+      Its name; "auto" if it differs between groups.
 
     Example:
       >>> jaxccomp.schedules.static_rule("bcast", [[0, 0, 1]], [("float32", 1 << 20)])
@@ -245,7 +245,7 @@ def static_rule(
 
 
 def with_chunk(algorithm: str) -> str:
-    """An algorithm with the chunk that it takes, where it does not say one.
+    """Adds the option `chunk_bytes` to an algorithm that sets no chunk.
 
     Example:
       >>> jaxccomp.schedules.with_chunk("ring")

@@ -1,4 +1,4 @@
-"""Profiles as files."""
+"""Reads and writes profile files."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ def cluster_of(content: Mapping[str, Any]) -> clusters.Cluster:
     """The cluster that a profile's content describes.
 
     Args:
-      content: of the profile, without its version.
+      content: the profile's content, without its version.
 
     Raises:
-      InvalidArgumentError: where anything in it cannot be.
+      InvalidArgumentError: for an invalid value.
     """
     return clusters.load(_with_version(content))
 
 
 def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> clusters.Cluster:
-    """Writes a profile, so that a reader finds all of it or the file that was there before.
+    """Writes a profile atomically.
 
     Args:
-      path: of the file.
-      content: of the profile, without its version.
+      path: the file.
+      content: the profile's content, without its version.
 
     Returns:
-      The cluster, as it is read.
+      The cluster that it describes.
 
     Raises:
-      InvalidArgumentError: for content that could not be read, or a file that cannot be written.
+      InvalidArgumentError: for invalid content, or a file that cannot be written.
     """
     data = json.dumps(_with_version(content), indent=1).encode() + b"\n"
     cluster = clusters.parse(data, pathlib.Path(path).name)
@@ -46,10 +46,10 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> clusters.
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a profile, which are not yet checked.
+    """The unchecked bytes of a profile.
 
     Raises:
-      InvalidArgumentError: when there is no such file, or it is longer than ranks share.
+      InvalidArgumentError: if the file is missing, or longer than ranks can share.
     """
     return json_files.read(path, "profile", _TUNE)
 

@@ -1,4 +1,4 @@
-"""The ways to run one call, and what each of them takes by a profile's prices."""
+"""The candidates for running one call, and their predicted times."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from jaxccomp.schedules._prices import (
     travels_as,
 )
 
-# Of larger calls two parts are priced, and the rest goes on as from the smaller to the larger one:
-# of blocks of some chunks each, so that both are as long as their bytes take.
+# Larger calls are extrapolated linearly from two simulated sizes, whose blocks have enough chunks
+# that time grows with bytes.
 _LEAST_CHUNKS, _CHUNKS_OF_A_RANK = 32, 2
 _GATHERED_CHUNKS = 8
-# What moves values in chunks, and not in a part for each rank.
+# Algorithms that pipeline chunks, instead of cutting values into a part per rank.
 _PIPELINES = {
     *(("bcast", name) for name in ("chain", "binomial")),
     *(("allreduce", name) for name in ("one_shot", "recursive_doubling")),
@@ -30,15 +30,15 @@ _PIPELINES = {
     ("scan", "chain"),
     ("exscan", "chain"),
 }
-# The most bytes of a size that is priced quickly.
+# The largest size of a coarse estimate.
 _SKETCH_BYTES = 2 << 20
-# Where each rank has a part of as many bytes, one of them is simulated for all (csrc/planner/
-# symmetry.h). On more ranks than a few, sizes that are so many times as large are rounded to that.
+# If all ranks have parts of the same size, one rank is simulated for all (csrc/planner/symmetry.h).
+# With more than `_FEW_RANKS`, sizes above `_ROUNDABLE` such units are rounded up to equal parts.
 _BLOCK_ALIGN, _ROUNDABLE, _FEW_RANKS = 64, 100, 16
-# Pipelines of few chunks may gain by smaller ones, those of many by larger ones.
+# Pipelines of few chunks may gain from smaller chunks, pipelines of many from larger ones.
 _FEW_CHUNKS, _SMALL_CHUNK, _LARGE_CHUNK = 8, 1 << 17, 1 << 21
-# Where a sum would be rounded or encoded at each rank that it passes: what merges all values at
-# once, as the static rule does.
+# Algorithms that merge all values at once, as the static rule does. The others round or encode a
+# partial sum at each rank, so they are excluded with half types and lossy codecs.
 _MERGED_AT_ONCE = {
     "allreduce": ("one_shot", "two_shot", "hierarchical"),
     "reduce": ("direct",),
@@ -46,21 +46,21 @@ _MERGED_AT_ONCE = {
     "scan": (),
     "exscan": (),
 }
-# Encodes at each rank what has been decoded.
+# Decodes and encodes again at each rank.
 _RECODED = ("chain_recoded",)
 
 
 class Ways:
-    """The ways to run a call.
+    """The candidates for running a call.
 
     Args:
-      question: what is to be chosen.
+      question: the call.
       cluster: the call's ranks.
-      chunk_bytes: of algorithms that name no other chunk.
+      chunk_bytes: the chunk of algorithms that set none.
 
     Attributes:
-      options: what has been priced.
-      bytes: that a rank passes in.
+      options: the candidates priced so far.
+      bytes: size of a rank's operands.
     """
 
     def __init__(self, question: Question, cluster: Cluster, chunk_bytes: int):
@@ -73,21 +73,21 @@ class Ways:
             codec: None if codec == RAW else _mixed(codec, cluster.codecs[codec], question.sizes)
             for codec in question.codecs
         }
-        self._rules: dict[bool, str] = {}  # by whether values are coded
-        # Of values of half types that travel as float32, what codes them.
+        self._rules: dict[bool, str] = {}  # by whether values are encoded
+        # Codecs of half types that are sent as float32.
         self._wide_coders: dict[str, Codec | None] = {}
 
     def codecs(self) -> list[str]:
-        """Of those that are asked for, what codes any of the values, and "raw"."""
+        """The requested codecs that encode at least one of the dtypes, and "raw"."""
         return [codec for codec, row in self._coders.items() if row or codec == RAW]
 
     def ratio(self, codec: str) -> float:
-        """What values take over what their codes take."""
+        """Compression ratio (raw / encoded bytes)."""
         row = self._coders[codec]
         return row.ratio if row else 1.0
 
     def floor_seconds(self, codec: str) -> float:
-        """What the bytes take on the links at least, by any algorithm."""
+        """A lower bound for the time of any algorithm, by the bytes on the links."""
         return least_seconds(
             self._question.collective,
             self._cluster,
@@ -109,24 +109,24 @@ class Ways:
         )
 
     def others(self, codec: str) -> list[str]:
-        """Algorithms that round and encode no more often than the static rule's, without it."""
+        """The other algorithms that round and encode no more often than the static rule's."""
         collective, rule = self._question.collective, self.rule(codec)
         names = [name for name in algorithms.own_names(collective) if name not in _RECODED]
         lossy = codec != RAW and not engine.load().describe_codec(codec)["lossless"]
         if collective in _MERGED_AT_ONCE and (lossy or self._dtype in HALF_TYPES):
             names = [name for name in names if name in _MERGED_AT_ONCE[collective]]
         if lossy and rule == "one_shot":
-            names = []  # it encodes each value once, all others of allreduce encode sums again
+            names = []  # one_shot encodes each value once; all others encode sums again
         if all(host.ranks == 1 for host in self._cluster.hosts):
             names = [name for name in names if name != "hierarchical"]  # it is then two_shot
         return [name for name in names if name != rule]
 
     def is_pipeline(self, algorithm: str) -> bool:
-        """Whether it moves all values in chunks, and not in a part for each rank."""
+        """Whether the algorithm is one of `_PIPELINES`."""
         return (self._question.collective, algorithm) in _PIPELINES
 
     def with_another_chunk(self, algorithm: str) -> str | None:
-        """An algorithm with a chunk that pipelines may gain by; None for values that are short."""
+        """The algorithm with a chunk from which pipelines may gain; None for short operands."""
         if self.bytes < 2 * _SMALL_CHUNK:
             return None
         few = self.bytes <= _FEW_CHUNKS * self._chunk_bytes
@@ -134,10 +134,10 @@ class Ways:
         return None if chunk == self._chunk_bytes else f"{algorithm}:chunk={chunk}"
 
     def price(self, algorithm: str, codec: str, limit: float = math.inf) -> Option | None:
-        """An option; None where it takes the limit at least, or too many tasks.
+        """Predicts an option; None if it reaches the limit, or has too many tasks.
 
         Args:
-          algorithm: as operations take it; "auto" is the static rule's.
+          algorithm: the operation's argument; "auto" is the static rule.
           codec: one of `codecs`.
           limit: in seconds.
         """
@@ -156,7 +156,7 @@ class Ways:
                 found = self._simulated(algorithm, codec, self.bytes, limit)
                 seconds = found.seconds
             else:
-                # As far as the whole is beyond the larger part, in units between the two.
+                # Extrapolate: the distance to `most`, in units of the difference of the two sizes.
                 beyond = (self.bytes - most) / (most - most // 2)
                 less = self._simulated(algorithm, codec, most // 2, limit)
                 if less.ended_early:
@@ -173,12 +173,12 @@ class Ways:
         return option
 
     def sketch_bytes(self) -> int:
-        """A size that is priced quickly; the call's own, where that is no larger."""
+        """The size of coarse estimates, at most the call's own."""
         part = self._most_bytes("", self._chunk_bytes) // 2
         return min(_SKETCH_BYTES, part, self.bytes)
 
     def sketch(self, algorithm: str, codec: str, limit: float) -> Prediction | None:
-        """The price of `sketch_bytes`; None as of `price`."""
+        """Predicts the time for `sketch_bytes`; None as for `price`."""
         try:
             found = self._simulated(algorithm, codec, self.sketch_bytes(), limit)
         except errors.InvalidArgumentError:  # too many tasks to be simulated
@@ -217,7 +217,7 @@ class Ways:
         return self._wide_coders[codec]
 
     def _most_bytes(self, algorithm: str, chunk_bytes: int) -> int:
-        """Of what is simulated as a whole."""
+        """The largest size that is simulated without extrapolation."""
         collective, ranks = self._question.collective, self._cluster.ranks
         if collective in ("allgather", "gather"):  # blocks are not cut
             return _GATHERED_CHUNKS * chunk_bytes
@@ -231,7 +231,7 @@ class Ways:
 
 
 def _mixed(spec: str, codec: Codec, sizes: Sizes) -> Codec | None:
-    """A codec of values of several dtypes, of which it may code some; None where it codes none."""
+    """The codec's average over several dtypes; None if it encodes none of them."""
     coded = set(engine.load().describe_codec(spec)["dtypes"])
     total = sum(size for _, size in sizes)
     sent = sum(size / (codec.of(name).ratio if name in coded else 1.0) for name, size in sizes)

@@ -1,9 +1,9 @@
-"""Weights from ranks that train to ranks that use them, beside what both compute.
+"""Weight synchronisation: training ranks send weights to the ranks that use them, asynchronously.
 
-Ranks that train make a :class:`Publisher`, all others of the communicator a :class:`Receiver`; they
-run different programs otherwise. ``publish`` hands over a version and returns; the receivers'
-programs ask for the latest one when it suits them. What travels is the difference to the version
-before, with the codec ``"delta"``, whose size follows how much has changed::
+Training ranks make a :class:`Publisher`, all other ranks of the communicator a :class:`Receiver`;
+the two sides may run different programs. ``publish`` copies a version and returns; a receiver polls
+for the latest version. Each version is sent as the difference to the previous one, encoded with the
+codec ``"delta"``: the less has changed, the fewer bytes are sent::
 
     trainer                                     actors
     publisher = sync.Publisher(params)          receiver = sync.Receiver(params)
@@ -12,16 +12,16 @@ before, with the codec ``"delta"``, whose size follows how much has changed::
         publisher.publish(params)                   act(weights.params)
     publisher.close()
 
-A version is whole or not there: receivers never see arrays of two versions, and those that have the
-same version have the same bits. A thread of this library does the work, on each rank. It goes
-through operations in program order on communicators of its own, so it does not meet the program's.
+Versions are atomic: a receiver never sees arrays of two versions, and receivers with the same
+version have the same bits. A background thread on each rank runs the operations, in program order
+on communicators of its own, so they never match the program's operations.
 
-Each side may spread its weights over its ranks: ``mesh=`` names the axes over the ranks of a side,
-and ``specs=`` says which dimension of an array is cut along which of them, as for ``jax.sharding``.
-Each part goes from one rank that holds it to those that need it.
+Each side may shard its weights over its ranks: ``mesh=`` names the axes over the side's ranks, and
+``specs=`` says which dimension of an array is sharded over which axes, as for ``jax.sharding``.
+One rank that holds a part sends it to the ranks that need it.
 
-Publishers and receivers keep one version each, against which the next one is sent, and the next one
-while it travels. Where arrays are cut on one side otherwise than on the other, 64 MiB more.
+Memory: each rank keeps the last version (the delta base), and the next one while it is in flight;
+64 MiB more if the two sides shard arrays differently.
 """
 
 from __future__ import annotations
@@ -50,10 +50,9 @@ class Weights(NamedTuple):
     """One version of the weights.
 
     Attributes:
-      version: its number, from 1 on.
+      version: the version's number, at least 1.
       params: the tree of arrays, or of this rank's parts of them.
-      published_at: when `Publisher.publish` was called, in Unix time by the first publisher's
-        clock.
+      published_at: the Unix time of the `Publisher.publish` call, by the first publisher's clock.
     """
 
     version: int
@@ -64,20 +63,19 @@ class Weights(NamedTuple):
 def replicate(
     tree: Any, *, root: int = 0, comm: Communicator | None = None, codec: str = "lossless"
 ) -> Any:
-    """Gives all ranks what one of them has, and checks that they have it.
+    """Broadcasts a tree from the root and checks that all ranks have the same bits. Collective.
 
-    For processes that have joined a group (`jaxccomp.Communicator.admit`), whose rank 0 is one of
-    those that were there before, and after a start from a checkpoint that one rank has read. Called
-    by all ranks.
+    Use it after processes have joined a group (`jaxccomp.Communicator.admit`; its rank 0 is an old
+    member), or after one rank has read a checkpoint.
 
     On the wire: a broadcast of all arrays, and a hash of them from each rank.
 
     Args:
-      tree: of arrays, of any dtypes; on other ranks than ``root`` values do not matter, and
-        ``jax.ShapeDtypeStruct`` will do.
-      root: whose values these are.
-      comm: whose ranks these are; default: the world.
-      codec: a bit-exact one.
+      tree: arrays of any dtypes. Values matter on ``root`` only; other ranks may pass
+        ``jax.ShapeDtypeStruct``.
+      root: the rank whose values are broadcast.
+      comm: the communicator; default: the world.
+      codec: a bit-exact codec.
 
     Returns:
       The tree, with the same bits on all ranks.
@@ -85,7 +83,7 @@ def replicate(
     Raises:
       InvalidArgumentError: for a codec that is not bit-exact; on all ranks, for trees that differ
         in their structure, shapes or dtypes.
-      SyncError: where a rank has other bits in the end.
+      SyncError: if a rank's result has other bits than the root's.
 
     Example:
       >>> from jaxccomp import sync
@@ -150,36 +148,35 @@ def _exact(codec: str) -> str:
 
 
 class Publisher(_Side):
-    """A rank that trains; called by all of these, while all others make a `Receiver`.
+    """A training rank. Collective: all training ranks make one, all other ranks a `Receiver`.
 
-    With several of them, all publish the same versions, each its part of the weights.
+    If there are several publishers, all publish the same versions, each its part of the weights.
 
-    Closing the first one (the lowest rank) ends the sync for all; receivers keep what they have.
-    Use it as a context manager, or call ``close``; at the end of the program this happens by
-    itself.
+    Closing the first publisher (the lowest rank) ends the sync for all; receivers keep their last
+    version. Use it as a context manager, or call ``close``; otherwise it is closed at exit.
 
-    On the wire: the first version, and the next one after a receiver has been found to have
-    something else, with ``"lossless"``; all others as differences. Each part travels along a chain
-    of the receivers that need it (see `jaxccomp.bcast`). Four small messages go to all ranks for
-    each version, and one about every two seconds while there is none.
+    On the wire: the first version, and the version after a failed exchange, are sent in full with
+    ``"lossless"``; all others as differences. Each part is sent along a chain of the receivers that
+    need it (see `jaxccomp.bcast`). Each version takes four small messages to all ranks; between
+    versions there is one about every two seconds.
 
     Args:
       params: this rank's weights, or their shapes and dtypes: a tree of arrays. Values do not
         matter.
-      comm: whose ranks these are; default: the world.
-      specs: which dimension of each array is cut along which axes of ``mesh``: a tree of
-        ``jax.sharding.PartitionSpec`` like ``params``, or one for all arrays. Default: each
-        publisher has all. Arrays are this rank's parts, and cut evenly.
+      comm: the communicator; default: the world.
+      specs: which dimension of each array is sharded over which axes of ``mesh``: a tree of
+        ``jax.sharding.PartitionSpec`` like ``params``, or one for all arrays. Default: not sharded.
+        The arrays are this rank's parts; all parts have the same size.
       mesh: names and sizes of the axes over the publishers, in the order of their ranks, the last
         axis changing fastest.
-      dtype: floating-point weights are rounded to it when they are published, for instance
-        ``jnp.bfloat16`` of float32 ones. Default: they stay as they are.
-      codec: of the differences; a bit-exact one.
-      name: tells several syncs of a communicator apart where threads make them at once; the same on
+      dtype: the dtype to which floating-point weights are rounded when they are published, for
+        instance ``jnp.bfloat16``. Default: no rounding.
+      codec: the codec of the differences; it must be bit-exact.
+      name: tells apart several syncs that threads create at once on a communicator; the same on
         all ranks.
 
     Raises:
-      InvalidArgumentError: on all ranks, where the sides' arrays differ, or do not fit the mesh.
+      InvalidArgumentError: on all ranks, if the sides' arrays differ or do not fit the mesh.
 
     Example:
       >>> from jaxccomp import sync
@@ -205,21 +202,21 @@ class Publisher(_Side):
         super().__init__(params, True, Outgoing(), comm, specs, mesh, codec, name, dtype)
 
     def publish(self, params: Any, *, version: int | None = None) -> int:
-        """Hands over the next version; waits while the one before is not with all receivers.
+        """Publishes the next version; blocks until all receivers have the previous one.
 
         Values are copied, so ``params`` may be donated afterwards.
 
         Args:
-          params: like those that the `Publisher` was made with.
-          version: its number, greater than all before. Default: the last one and 1.
+          params: arrays of the structure, shapes and dtypes given to the `Publisher`.
+          version: its number, greater than all earlier ones. Default: the last number plus 1.
 
         Returns:
           The version's number.
 
         Raises:
           InvalidArgumentError: for other arrays, or a version that is not greater.
-          SyncError: where the sync has ended, with the reason: a publisher that held a part alone
-            has died, for instance.
+          SyncError: if the sync has ended, with the reason: for instance, the only publisher of a
+            part has died.
         """
         if version is None:
             version = self._last + 1
@@ -241,10 +238,10 @@ class Publisher(_Side):
         return version
 
     def flush(self) -> None:
-        """Waits until all receivers have what has been published.
+        """Waits until all receivers have the last published version.
 
         Raises:
-          SyncError: where they do not get it.
+          SyncError: if the sync has failed, with the reason.
         """
         versions = self._versions
         with versions.changed:
@@ -252,10 +249,10 @@ class Publisher(_Side):
             versions.check()
 
     def close(self) -> None:
-        """Ends the sync when all receivers have what has been published.
+        """Waits until all receivers have the last published version, then ends the sync.
 
         Raises:
-          SyncError: where they have not got it, with the reason.
+          SyncError: if receivers may lack it, with the reason.
         """
         if not self._session.close():
             raise errors.SyncError(
@@ -291,14 +288,14 @@ class Publisher(_Side):
 class Receiver(_Side):
     """A rank that uses weights; made by all ranks that do not make a `Publisher`.
 
-    Receivers may differ in how their weights are cut, ask when they like, and never hold up others
-    by not asking. One that is closed or dies leaves the others as they are. One that was found to
-    have something else than the publisher gets the next version in full.
+    Receivers may shard their weights differently. A receiver that never calls ``latest`` does not
+    delay others, nor does one that is closed or dies. After a failed exchange the next version is
+    sent in full.
 
     Args:
       like: tree of arrays, or of ``jax.ShapeDtypeStruct``, of the shapes and dtypes of this rank's
-        parts. Where a leaf is an array on several devices of this process, versions are put there
-        as well, which takes memory once more.
+        parts. If a leaf is an array on several devices of this process, each version is also copied
+        to those devices.
       comm: as for `Publisher`.
       specs: as for `Publisher`, of this side's arrays.
       mesh: as for `Publisher`, over the receivers.
@@ -330,36 +327,36 @@ class Receiver(_Side):
         super().__init__(like, False, versions, comm, specs, mesh, codec, name)
 
     def latest(self) -> Weights | None:
-        """The last version that has come whole; None where none has. Does not wait.
+        """The last complete version; None before the first. Does not wait.
 
         Raises:
-          SyncError: where no further one comes because of a failure, with the reason: the publisher
-            has died, for instance. ``last`` still has the last version then.
+          SyncError: if the sync has failed, with the reason: for instance, the publisher has died.
+            ``last`` still returns the last version then.
         """
         self._versions.check()
         return self.last
 
     @property
     def last(self) -> Weights | None:
-        """The last version that has come whole, also after a failure."""
+        """The last complete version, also after a failure."""
         whole = self._versions.whole
         return None if whole is None else Weights(whole.number, whole.params, whole.published_at)
 
     @property
     def closed(self) -> bool:
-        """Whether no further version comes: the sync has been closed, or has failed."""
+        """Whether the sync has been closed or has failed, so no further version arrives."""
         return self._versions.closed
 
     def wait(self, newer_than: int = 0, timeout: float | None = None) -> Weights:
         """Waits for a version.
 
         Args:
-          newer_than: the number of one that is not enough.
-          timeout: seconds to wait at most. Default: as long as the publisher lives.
+          newer_than: returns only a version with a greater number.
+          timeout: seconds to wait at most. Default: until the sync ends.
 
         Raises:
-          TimeoutError: where none has come in time.
-          SyncError: where none comes any more.
+          TimeoutError: if no such version has arrived in time.
+          SyncError: if the sync has ended before.
         """
         versions = self._versions
         with versions.changed:
@@ -382,7 +379,7 @@ class Receiver(_Side):
         )
 
     def close(self) -> None:
-        """Takes no further part, from the next round on; keeps the last version."""
+        """Leaves the sync at the next round; keeps the last version."""
         self._session.close()
 
     def _zeros(self) -> Arrays:

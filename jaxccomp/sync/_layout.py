@@ -1,6 +1,6 @@
-"""Which parts of weights each rank holds, and which rank sends what to whom.
+"""Which parts of the weights each rank holds, and the routes by which they are sent.
 
-No communication here: descriptions come in, routes come out.
+No communication: all functions compute from the members' descriptions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Region = tuple[tuple[int, int], ...]  # begin and end, by dimension
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One array of the tree, and the part of it that a rank holds."""
+    """One array of the tree, and the region of it that a rank holds."""
 
     path: str
     dtype: str
@@ -36,7 +36,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """What a rank publishes or receives."""
+    """A rank's side, and the parts that it publishes or receives."""
 
     publishes: bool
     leaves: tuple[Leaf, ...]
@@ -48,19 +48,19 @@ class Route:
 
     owner: int
     receivers: tuple[int, ...]
-    parts: tuple[tuple[int, Region], ...]  # number of the leaf, and of what part of the whole
+    parts: tuple[tuple[int, Region], ...]  # index of the leaf, and region of the whole array
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Their ranks, the owner's first."""
+        """The owner's rank, then the receivers'."""
         return (self.owner, *self.receivers)
 
 
 def check_mesh(mesh: Mapping[str, int] | None, ranks: int, what: str) -> dict[str, int]:
-    """The axes over these ranks, which must be as many.
+    """Returns the mesh's axes as a dict.
 
     Raises:
-      InvalidArgumentError: where they are not.
+      InvalidArgumentError: if the product of the axes is not the number of ranks.
     """
     axes = dict(mesh or {})
     for name, size in axes.items():
@@ -77,15 +77,15 @@ def check_mesh(mesh: Mapping[str, int] | None, ranks: int, what: str) -> dict[st
 
 
 def dtype_of(name: str, leaf: Any, rounded: Any = None) -> str:
-    """The dtype that travels of an array.
+    """The dtype in which an array is sent.
 
     Args:
-      name: of the leaf, for errors.
+      name: the leaf's name, for errors.
       leaf: the array.
-      rounded: what floating-point values are rounded to; None: they stay as they are.
+      rounded: the dtype to which floating-point values are rounded; None: no rounding.
 
     Raises:
-      InvalidArgumentError: for what is no array, and for dtypes of keys and float0.
+      InvalidArgumentError: if the leaf is no array, or has a PRNG key dtype or float0.
     """
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise errors.InvalidArgumentError(f"{name} must be an array, not {type(leaf).__name__}.")
@@ -111,15 +111,15 @@ def leaves_of(
     """Describes a rank's part of each array.
 
     Args:
-      tree: this rank's parts: arrays, or what has a shape and a dtype.
-      specs: None where every rank holds all, a PartitionSpec for all leaves, or a tree of them.
+      tree: this rank's parts: arrays, or objects with a shape and a dtype.
+      specs: None (not sharded), a PartitionSpec for all leaves, or a tree of them.
       axes: the mesh: sizes by name, the last one changing fastest.
       index: the rank's place in the mesh.
-      rounded: as `dtype_of` has it.
+      rounded: as for `dtype_of`.
 
     Raises:
       InvalidArgumentError: for specs that do not fit the tree or the mesh, and for arrays that are
-        spread over several processes.
+        sharded over several processes.
     """
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     coordinates, rest = {}, index
@@ -178,11 +178,11 @@ def _axes_at(spec: PartitionSpec, dimension: int) -> tuple[str, ...]:
 
 
 def check_alike(members: Mapping[int, Member]) -> None:
-    """Raises where ranks disagree about the whole arrays.
+    """Checks that all ranks describe the same whole arrays.
 
     Raises:
-      InvalidArgumentError: with the first array that differs, and both ranks; also where nobody
-        publishes.
+      InvalidArgumentError: naming the first array that differs and both ranks; also if there is no
+        publisher.
     """
     publishers = [rank for rank, member in members.items() if member.publishes]
     if not publishers:
@@ -205,18 +205,18 @@ def _what(leaf: Leaf | None) -> str:
 
 
 def listed(ranks: Sequence[int] | Mapping[int, Any]) -> str:
-    """Ranks for a text."""
+    """Formats ranks for an error text."""
     return ", ".join(map(str, ranks))
 
 
 def routes(members: Mapping[int, Member], leaves: Sequence[int]) -> list[Route]:
-    """Who sends which parts of these leaves to whom, in an order that all ranks use.
+    """The routes of these leaves, in the same order on all ranks.
 
-    Each part goes once, from one of those who hold it to all who need it: of several who hold it,
-    from the one that has sent least.
+    Each part is sent once, by one holder to all ranks that need it. Of several holders, the one
+    with the fewest values to send so far is chosen.
 
     Raises:
-      InvalidArgumentError: where nobody publishes a part that is needed.
+      InvalidArgumentError: if a receiver needs a part that no rank publishes.
     """
     publishers = [rank for rank, member in members.items() if member.publishes]
     receivers = [rank for rank, member in members.items() if not member.publishes]
@@ -262,7 +262,7 @@ def _values(region: Region) -> int:
 
 
 def buckets(leaves: Sequence[Leaf], most_bytes: int) -> Iterator[list[int]]:
-    """Numbers of consecutive leaves whose whole arrays take about so much together."""
+    """Groups consecutive leaves by index, up to `most_bytes` of whole arrays (or one leaf) each."""
     found: list[int] = []
     nbytes = 0
     for number, leaf in enumerate(leaves):

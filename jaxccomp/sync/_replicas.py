@@ -1,4 +1,4 @@
-"""The same values on all ranks: those of one of them, checked by their hash."""
+"""Replicates one rank's arrays to all ranks, and compares hashes of the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxccomp.sync._control import Control
 
 
 def replicate(tree: Any, root: int, comm: Communicator, codec: str) -> Any:
-    """What rank ``root`` has, on all ranks (`jaxccomp.sync.replicate`)."""
+    """Implements `jaxccomp.sync.replicate`."""
     control = Control(comm.ordered())
     leaves, structure = jax.tree.flatten(tree)
     own = [str(structure), [[str(leaf.dtype), list(leaf.shape)] for leaf in leaves]]
@@ -26,7 +26,7 @@ def replicate(tree: Any, root: int, comm: Communicator, codec: str) -> Any:
                 f"ranks 0 and {rank} of {comm.name!r} do not have the same arrays: {said[0][0]} of "
                 f"{_named(said[0][1])}, and {other[0]} of {_named(other[1])}."
             )
-    # What is not there is not read either.
+    # Only the root's values are read.
     arrays = [
         jnp.zeros(leaf.shape, leaf.dtype)
         if comm.rank != root or isinstance(leaf, jax.ShapeDtypeStruct)

@@ -1,9 +1,9 @@
-"""A rank's part in a sync: a thread that takes part in one round after the other.
+"""A rank's side of a sync: a thread that runs rounds together with all other members.
 
-All members take part in all rounds. In a round the first publisher says what it is for; for a
-version every member answers which one it holds, the weights travel, and every member says whether
-they have come: only then are they whole, for all. Where somebody is lost, those who are left agree
-on who they are (``Communicator.shrink``) and go on. Receivers that are started later are taken in
+The first publisher starts a round with a header (idle, version or close). For a version, each
+member reports the version it holds, the weights are sent, and each member reports success or an
+error; all members commit the version only if no member reports an error. If a member is lost, the
+survivors regroup (``Communicator.shrink``) and go on. Receivers that start later are admitted
 between two rounds (``Communicator.admit``), and get the last version in full.
 """
 
@@ -25,12 +25,12 @@ from jaxccomp.sync._control import NO_PART, Control, Header, Kind, State, own_se
 from jaxccomp.sync._transfer import Transfer
 from jaxccomp.sync._versions import Incoming, Outgoing
 
-# A sync that fails so often one after the other is given up.
+# The sync ends after this many failed rounds in a row.
 _MOST_FAILURES = 3
-# So often within a deadline a publisher says that it lives.
+# Idle rounds (keep-alives of the first publisher) per `timeout_seconds`.
 _IDLE_ROUNDS = 8
 _MOST_IDLE_SECONDS = 2.0
-# At the end of the program, for a thread that waits for others.
+# How long exit waits for all threads together.
 _LEAVE_SECONDS = 10.0
 
 _sessions: set[Session] = set()
@@ -42,10 +42,10 @@ class Meeting(NamedTuple):
     """How a sync begins on a rank.
 
     Attributes:
-      comm: the sync's own, in program order.
-      count: how many ranks publish, or receive, as this one does.
-      part: which of these this one is, from 0.
-      joins: whether the sync exists, and has taken this rank in.
+      comm: the sync's own communicator, in program order.
+      count: the number of ranks on this rank's side (publishers or receivers).
+      part: this rank's index on its side.
+      joins: whether this rank has been admitted to an existing sync.
     """
 
     comm: Communicator
@@ -55,7 +55,7 @@ class Meeting(NamedTuple):
 
 
 def meet(comm: Communicator | None, name: str, publishes: bool) -> Meeting:
-    """Called by all members; by one that has been taken in, while these do `Session._take_in`."""
+    """Exchanges the sides. Collective; an admitted rank meets the old members' `_take_in`."""
     taken = _comm.taken_in(name)
     if taken is not None:
         if publishes:
@@ -90,19 +90,19 @@ class Session:
         versions: Outgoing | Incoming,
         codec: str,
     ):
-        """Compares what all members say of their weights; called by all of them.
+        """Compares the members' descriptions of their weights and starts the thread. Collective.
 
         Args:
-          meeting: of these members.
-          name: of the sync.
-          publishes: whether this rank does.
-          leaves: its parts.
-          trouble: why it has none; then all members raise it.
-          versions: this rank's.
-          codec: of differences.
+          meeting: the result of `meet`.
+          name: the sync's name.
+          publishes: whether this rank is a publisher.
+          leaves: this rank's parts.
+          trouble: this rank's error, if its arguments were invalid; all members raise it.
+          versions: this rank's versions.
+          codec: the codec of the differences.
 
         Raises:
-          InvalidArgumentError: where the members' weights do not fit.
+          InvalidArgumentError: if the members' weights differ.
         """
         comm = meeting.comm
         self._process = comm.processes[comm.rank]
@@ -114,7 +114,7 @@ class Session:
         self._description = [publishes, rows, trouble, codec]
         self._retired: list[Communicator] = []
         self._comms: list[Communicator] = []
-        self._resends = False  # the last version, to those that have been taken in
+        self._resends = False  # whether admitted members still need the last version
         self._leaving = False
         self._enter(comm, newcomers_only=meeting.joins)
         self._thread = threading.Thread(target=self._run, name="jaxccomp-sync", daemon=True)
@@ -123,13 +123,13 @@ class Session:
         self._thread.start()
 
     def close(self, seconds: float | None = None) -> bool:
-        """Takes no further part, from the next round on.
+        """Leaves the sync at the next round.
 
         Args:
-          seconds: how long to wait for that; by default as long as for anything.
+          seconds: how long to wait for the thread to end. Default: the option `timeout_seconds`.
 
         Returns:
-          Whether it came in time.
+          Whether it ended in time.
         """
         with self._versions.changed:
             self._leaving = True
@@ -138,23 +138,23 @@ class Session:
         return not self._thread.is_alive()
 
     def _enter(self, comm: Communicator, newcomers_only: bool) -> None:
-        """Goes on with the members of `comm`, all of which call this together.
+        """Goes on with the members of `comm`. Collective.
 
         Args:
           comm: the communicator, in program order.
-          newcomers_only: whether it had members before, to which others have come. Of these, who
-            does not fit is left out, and raises.
+          newcomers_only: whether this rank has just been admitted. An admitted rank whose weights
+            differ is left out, and raises.
         """
         said = Control(comm).descriptions([*self._description, newcomers_only])
         self._members, refused = described(comm, said)
         if why := refused.get(self._process):
             raise errors.InvalidArgumentError(why)
-        self._base = comm  # whose name those of others begin with
+        self._base = comm  # its name prefixes the names of the sync's communicators
         self._numbers = itertools.count()
         self._open()
 
     def _open(self) -> None:
-        """Communicators and programs for the members that there are."""
+        """Makes communicators and programs for the current members."""
         publishers = [p for p, member in self._members.items() if member.publishes]
         first = min(publishers, default=None)
         if first is None:
@@ -173,7 +173,7 @@ class Session:
         self._control = Control(group("control", everybody))
         self._order = everybody
         self._transfer = Transfer(self._members, self._process, group, self._codec)
-        # A member may still wait in the last operation of those before.
+        # One epoch late: a member may still be in the last operation of the previous epoch.
         for comm in self._retired:
             with contextlib.suppress(errors.CommunicatorError):
                 comm.free()
@@ -195,7 +195,7 @@ class Session:
                     return
                 failures = 0
                 continue
-            except Exception as error:  # any: the program hears of it where it next asks
+            except Exception as error:  # any: the program's next call raises it
                 failures += 1
                 failure = error
             if failures >= _MOST_FAILURES or _exiting.is_set():
@@ -208,7 +208,7 @@ class Session:
                 return
 
     def _take_in(self) -> None:
-        """Goes on with those, too, that have asked for it."""
+        """Admits the processes that wait to join."""
         name = f"{self._base.name}/{self._epoch}.all"
         everybody = Communicator(name, tuple(self._members), "program")
         grown = everybody.admit(self._name, timeout_seconds=config.get("timeout_seconds"))
@@ -220,9 +220,9 @@ class Session:
         self._resends = True
 
     def _regroup(self) -> None:
-        """Goes on with those who live."""
+        """Goes on with the surviving members."""
         everybody = _comm.regrouped(self._base, tuple(self._members))
-        # Some may go on with parts that do not concern who is gone, before they notice.
+        # Members that exchange nothing with the lost rank notice the failure later.
         left = everybody.shrink(timeout_seconds=config.get("timeout_seconds"))
         self._keep(left.processes)
         self._base = left
@@ -233,7 +233,7 @@ class Session:
         self._members = {p: self._members[p] for p in processes}
 
     def _round(self) -> bool:
-        """One round. Returns whether there is another one."""
+        """Runs a round. Returns whether another one follows."""
         header = self._control.header(self._next() if self._leads else None)
         if header.kind == Kind.CLOSE:
             return False
@@ -299,15 +299,15 @@ class Session:
 def described(
     comm: Communicator, said: list[Any]
 ) -> tuple[dict[int, layout.Member], dict[int, str]]:
-    """The members, by process, and why others cannot be; the same on all of them.
+    """The members, by process, and the errors of refused newcomers; the same on all ranks.
 
     Args:
-      comm: all of them.
-      said: by rank: whether it publishes, its arrays, what is wrong with them, its codec, and
-        whether it comes to a sync that exists.
+      comm: the communicator.
+      said: by rank: whether it publishes, its arrays, its error text, its codec, and whether it
+        joins an existing sync.
 
     Raises:
-      InvalidArgumentError: where those that do not come to others do not fit together.
+      InvalidArgumentError: if ranks other than newcomers have errors or differ.
     """
     members: dict[int, layout.Member] = {}
     refused = {}
@@ -346,13 +346,13 @@ def _text(error: BaseException) -> str:
 
 @functools.cache
 def _close_at_exit() -> None:
-    # Not when this is imported: what is registered last runs first, and this must run before the
-    # engine says that the program has ended.
+    # Registered at first use, not at import: exit handlers run last in, first out, and this one
+    # must run before the engine's.
     atexit.register(_close_all)
 
 
 def _close_all() -> None:
-    """Ends the threads, which would go on while Python ends."""
+    """Ends the daemon threads, which would run on during interpreter shutdown."""
     _exiting.set()
     end = time.monotonic() + _LEAVE_SECONDS
     for session in list(_sessions):

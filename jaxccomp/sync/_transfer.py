@@ -1,4 +1,4 @@
-"""Moves the weights of one version: a jitted program of broadcasts for each bucket of arrays."""
+"""Sends the weights of one version: a jitted program of broadcasts for each bucket of arrays."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jaxccomp import ops
 from jaxccomp.comm import Communicator
 from jaxccomp.sync import _layout as layout
 
-# Whole arrays, in bytes: parts that are cut out of arrays take as much memory besides, for as long
-# as one bucket is under way.
+# Bytes of whole arrays. Parts that are sliced out take this much memory again while the bucket is
+# in flight.
 BUCKET_BYTES = 64 << 20
 
 Arrays = list[jax.Array]
 
 
 class Transfer:
-    """This rank's part in moving all arrays, for one set of members."""
+    """This rank's side of sending all arrays, for one set of members."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class Transfer:
         """Plans; no communication.
 
         Args:
-          members: by rank.
-          rank: this one.
-          group: makes the communicator in program order of a name and these ranks.
-          codec: of differences to the version before.
+          members: the members, by rank.
+          rank: this rank.
+          group: makes a communicator in program order from a name and ranks.
+          codec: the codec of the differences.
         """
         self._leaves = members[rank].leaves
         self._publishes = members[rank].publishes
@@ -45,7 +45,7 @@ class Transfer:
         for numbers in layout.buckets(self._leaves, BUCKET_BYTES):
             mine = []
             for route in layout.routes(members, numbers):
-                # Numbered by all ranks alike, also those that are not in it.
+                # All ranks count all routes, so that names agree.
                 name = f"{len(comms)}"
                 if route.members not in comms:
                     comms[route.members] = (
@@ -64,11 +64,11 @@ class Transfer:
         """Sends `source`, or receives.
 
         Args:
-          source: the values that a publisher sends; of a receiver any of their shapes.
-          base: the version before, if all ranks of all routes have it.
+          source: the values that a publisher sends; on a receiver, any arrays of their shapes.
+          base: the previous version, if all ranks of all routes have it.
 
         Returns:
-          Of a receiver, the arrays received, when they are there.
+          On a receiver, the received arrays (ready).
         """
         received: Arrays = list(source)
         for numbers, programs in self._buckets:
@@ -102,7 +102,7 @@ class Transfer:
                 parts = ops.bcast(cut(source, route.parts), root=0, comm=comm, **with_ref)
                 for (number, region), part in zip(route.parts, parts, strict=True):
                     found[place[number]].append((region, part))
-            if self._publishes:  # something to wait for
+            if self._publishes:  # run() waits for these results
                 return [part.ravel()[:1] for each in found for _, part in each]
             return [self._joined(n, each) for n, each in zip(numbers, found, strict=True)]
 

@@ -1,4 +1,4 @@
-"""The versions of weights that a rank holds: one whole, and one that is under way."""
+"""The versions of weights that a rank holds: a complete one, and one in flight."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ class Version:
     number: int
     arrays: Arrays
     published_at: float
-    params: Any = None  # as a receiver's program gets them
+    params: Any = None  # the tree that a receiver's program gets
 
 
 class Versions:
-    """What both sides have in common: a version that is whole, and why there is no further one."""
+    """State of both sides: the last complete version, and the reason why the sync has ended."""
 
     def __init__(self) -> None:
-        """Nothing is there yet."""
+        """Starts without a version."""
         self.changed = threading.Condition()
         self.whole: Version | None = None
-        self.failure = ""  # set when no further version comes
+        self.failure = ""  # the error that ended the sync
         self.closed = False
 
     @property
     def number(self) -> int:
-        """The version that is whole; 0: none."""
+        """The last complete version; 0: none."""
         return self.whole.number if self.whole else 0
 
     @property
     def held(self) -> int:
-        """The version that differences may be sent to; 0: none."""
+        """The version that may be the delta base; 0: none."""
         return self.number
 
     def distrust(self) -> None:
-        """What has come or gone since has failed."""
+        """Invalidates the delta base after a failed exchange."""
 
     def end(self, failure: str = "") -> None:
-        """No further version comes."""
+        """Ends the sync and wakes its waiters."""
         with self.changed:
             self.failure, self.closed = failure, True
             self.changed.notify_all()
 
     def check(self) -> None:
-        """Raises where it has failed."""
+        """Raises `SyncError` if the sync has failed."""
         if self.failure:
             raise errors.SyncError(self.failure)
 
 
 class Outgoing(Versions):
-    """Of a publisher: the version that all receivers have, and the next one."""
+    """A publisher's versions: the one that all receivers have, and the next one."""
 
     def __init__(self) -> None:
-        """Nothing is published yet."""
+        """Starts without a version."""
         super().__init__()
         self.pending: Version | None = None
 
     def put(self, make: Callable[[], Version]) -> None:
-        """Takes the next version, when the one before is with all receivers."""
+        """Stores the next version once all receivers have the previous one."""
         with self.changed:
             self.changed.wait_for(lambda: self.pending is None or self.closed)
             self.check()
@@ -77,21 +77,21 @@ class Outgoing(Versions):
                 self.changed.notify_all()
 
     def wait_for_pending(self, seconds: float, until: Callable[[], bool]) -> Version | None:
-        """The next version, if it comes in time."""
+        """Returns the next version; None after `seconds` or once `until()` holds."""
         with self.changed:
             self.changed.wait_for(lambda: self.pending is not None or until(), seconds)
             return self.pending
 
     def begin(self, header: Header, seconds: float) -> Arrays:
-        """The arrays of that version.
+        """The arrays of the header's version.
 
         Raises:
-          SyncError: where the program publishes another one, or none in time.
+          SyncError: if the program publishes another version, or none in time.
         """
         with self.changed:
             if self.pending is not None and self.pending.number < header.version:
-                # All have it, as the first publisher has gone on: it is only not known here, as
-                # somebody died at that moment.
+                # A member died before this rank could commit. All receivers have the version,
+                # since the first publisher has gone on to a later one.
                 self._take_pending()
             if self.whole is not None and self.number == header.version:
                 return self.whole.arrays
@@ -108,7 +108,7 @@ class Outgoing(Versions):
             return self.pending.arrays
 
     def commit(self, header: Header, received: Arrays) -> None:  # noqa: ARG002 - as Incoming
-        """All receivers have the version."""
+        """Marks the version as complete: all receivers have it."""
         with self.changed:
             if self.pending is not None and self.pending.number == header.version:
                 self._take_pending()
@@ -119,14 +119,14 @@ class Outgoing(Versions):
 
 
 class Incoming(Versions):
-    """Of a receiver: the last version that has come whole."""
+    """A receiver's versions: the last complete one."""
 
     def __init__(self, zeros: Callable[[], Arrays], present: Callable[[Arrays], Any]):
-        """Nothing has come yet.
+        """Starts without a version.
 
         Args:
-          zeros: makes arrays of the shapes that come.
-          present: what the program gets of arrays.
+          zeros: makes zeros of the shapes that are received.
+          present: makes the program's tree from the received arrays.
         """
         super().__init__()
         self._zeros = zeros
@@ -135,19 +135,19 @@ class Incoming(Versions):
 
     @property
     def held(self) -> int:
-        """The whole version, unless the last exchange has failed here."""
+        """The last complete version; 0 if the last exchange has failed on this rank."""
         return 0 if self._distrusted else self.number
 
     def begin(self, header: Header, seconds: float) -> Arrays:  # noqa: ARG002 - as Outgoing
-        """Arrays of the right shapes."""
+        """Arrays of the shapes to receive."""
         return self.whole.arrays if self.whole else self._zeros()
 
     def distrust(self) -> None:
-        """The next version must come in full."""
+        """Requires the next version in full."""
         self._distrusted = True
 
     def commit(self, header: Header, received: Arrays) -> None:
-        """A version has come whole, to all receivers."""
+        """Stores a version that all receivers have."""
         version = Version(header.version, received, header.published_at, self._present(received))
         jax.block_until_ready(version.params)
         with self.changed:

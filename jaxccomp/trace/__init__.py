@@ -5,7 +5,7 @@
 >>> print(timeline)  # how busy wire and codecs were                   # doctest: +SKIP
 >>> timeline.save(f"trace-{timeline.origin.rank}.json")  # for ui.perfetto.dev  # doctest: +SKIP
 
-``python -m jaxccomp trace merge all.json trace-*.json`` makes one trace of those of all ranks.
+``python -m jaxccomp trace merge all.json trace-*.json`` merges the traces of all ranks.
 """
 
 from jaxccomp.trace._clocks import ClockOffset

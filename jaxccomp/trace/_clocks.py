@@ -1,9 +1,8 @@
-"""How far clocks of hosts are apart, by messages between them.
+"""Estimates clock offsets between hosts from messages, as NTP does.
 
-A message was sent at s, by the clock of one host, and began to come in at r, by that of another.
-Then r - s is how long it was under way, which is not less than 0, and how far the clocks are apart.
-The fastest messages both ways so bound the latter from both sides, as in NTP. The middle is taken,
-and half of the distance of the bounds is what remains unsure.
+A message is sent at s by the sender's clock, and arrives at r by the receiver's. Then r - s is the
+latency (at least 0) plus the clock offset. The fastest messages in both directions bound the offset
+from both sides. The estimate is the middle of the bounds; its uncertainty is half their distance.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from typing import NamedTuple
 
 from jaxccomp import errors
 
-# No two clocks of computers drift apart faster, for longer than this.
+# An upper bound for the drift between two clocks, in seconds per second.
 _MOST_DRIFT = 1e-3
 _LEAST_SECONDS = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class ClockOffset:
-    """How the times of some ranks were moved to those of the lowest rank's clock.
+    """The offset of a clock to the lowest rank's clock.
 
     Attributes:
-      ranks: those that share this clock.
+      ranks: the ranks that share this clock.
       hosts: the names of their machines.
-      seconds: was added to what their ``CLOCK_MONOTONIC`` read. It counts from the start of a
-        machine, so this may be days.
-      uncertainty_seconds: how far that may be off, either way; 0 for the lowest rank's clock, and
-        None where it is not known.
-      by: "reference" for the lowest rank's clock; "messages" where messages between hosts tell;
-        "wall clock" where there are none both ways: the hosts' own time of day, which may be
-        milliseconds or more apart.
+      seconds: was added to their ``CLOCK_MONOTONIC``, which counts from the start of a machine, so
+        this may be days.
+      uncertainty_seconds: of ``seconds``, plus or minus; 0 for the lowest rank's clock, None if
+        unknown.
+      by: "reference" for the lowest rank's clock; "messages" if estimated from messages between
+        hosts; "wall clock" without messages in both directions: by the hosts' time of day, which
+        may differ by milliseconds or more.
     """
 
     ranks: tuple[int, ...]
@@ -44,7 +43,7 @@ class ClockOffset:
 
 
 class Shift(NamedTuple):
-    """What is added to a clock's times; how far that may be off, None where it is not known."""
+    """The correction to add to a clock's times, and its uncertainty; None if unknown."""
 
     seconds: float
     uncertainty: float | None
@@ -53,20 +52,20 @@ class Shift(NamedTuple):
 def shifts(
     clocks: Sequence[str], fastest: Mapping[tuple[str, str], float], seconds: float
 ) -> dict[str, Shift]:
-    """What to add to times by each clock, where messages tell.
+    """The corrections of all clocks that messages in both directions connect to the reference.
 
     Args:
-      clocks: all, that of reference first.
-      fastest: by sending and receiving clock, the least that a message took, by both clocks.
-      seconds: how long the recordings are, in which clocks drift.
+      clocks: all clocks, the reference first.
+      fastest: by sending and receiving clock, the minimum of arrival minus send time.
+      seconds: the length of the recordings, during which clocks drift.
 
     Raises:
-      InvalidArgumentError: where messages arrive before they were sent.
+      InvalidArgumentError: if messages arrive before they were sent, beyond the drift.
     """
     found = {clocks[0]: Shift(0.0, 0.0)}
     waiting = [(0.0, clocks[0])]
     done = set()
-    # The way of the least uncertainty to each (Dijkstra).
+    # The path of minimum uncertainty to each clock (Dijkstra).
     while waiting:
         uncertainty, here = heapq.heappop(waiting)
         if here in done:

@@ -1,4 +1,4 @@
-"""Timelines as files: reads what `Timeline.save` has written, and trusts none of it."""
+"""Reads files of `Timeline.save`; their contents are untrusted and checked."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _SAVE = (
     "Give files that `Timeline.save` has written, within "
     "`with jaxccomp.trace.record() as timeline:`"
 )
-_MOST = 1 << 62  # of whole numbers: nanoseconds, bytes
+_MOST = 1 << 62  # the limit of integers: nanoseconds, bytes
 _MOST_TEXT = 4096
 _MOST_RANKS = 1 << 24
 _NUMBER = re.compile("[0-9a-f]{16}")
 
 
 def read(path: str | os.PathLike[str]) -> Timeline:
-    """A timeline that was saved.
+    """Reads a saved timeline.
 
     Raises:
-      InvalidArgumentError: where there is no such file, or it is cut, altered or another program's.
+      InvalidArgumentError: if the file is missing, cut, altered or of another format.
     """
     place = f"the trace {os.fspath(path)!r}"
     content = json_files.loads(json_files.read(path, "trace", _SAVE, None), place)

@@ -1,4 +1,4 @@
-"""One trace of all ranks, made of one of each."""
+"""Merges the ranks' traces into one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxccomp.trace._timeline import FORMAT, Task, Timeline, event_of, names_of
 
 
 class _Message(NamedTuple):
-    """Both ends of a message: whose, and the task there."""
+    """Both ends of a message: the timelines and their tasks."""
 
     sender: Timeline
     sent: Task
@@ -26,13 +26,13 @@ class _Message(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """What `merge` has made.
+    """The result of `merge`.
 
     Attributes:
-      ranks: whose traces there are.
-      size: how many ranks the program had.
-      clocks: how the times of hosts were brought together.
-      messages: how many have both ends in the traces.
+      ranks: the ranks whose traces were merged.
+      size: the number of ranks of the program.
+      clocks: the clock offsets of the hosts.
+      messages: the number of messages with both ends in the traces.
     """
 
     ranks: tuple[int, ...]
@@ -53,25 +53,25 @@ class Merged:
 
 
 def merge(output: str | os.PathLike[str], *traces: str | os.PathLike[str]) -> Merged:
-    """Makes one trace of those that ranks have saved, on one clock.
+    """Merges the traces that ranks have saved into one, on one clock.
 
-    Ranks of a host share a clock. Between hosts it is brought together by messages whose both ends
-    are in the traces: within half of what the fastest took both ways together, which ``otherData``
-    of the file states for each clock. So ranks of different hosts have to record at the same time,
-    and to exchange messages both ways meanwhile, as in an allreduce or a barrier. Drift of clocks
-    within a recording is not corrected; hosts drift apart by some 10 us in a second.
+    Ranks of a host share a clock. Offsets between hosts are estimated from messages with both ends
+    in the traces; the uncertainty is half the round trip of the fastest messages, and ``otherData``
+    of the file has it for each clock. So ranks of different hosts must record at the same time, and
+    meanwhile exchange messages in both directions, as in an allreduce or a barrier. Drift within a
+    recording is not corrected (about 10 us per second between hosts).
 
     Args:
       output: the file to write, for https://ui.perfetto.dev: a process for each rank, a row for
-        each kind of task, and an arrow for each message. There must be none yet.
-      *traces: of one rank each, as `Timeline.save` writes them.
+        each kind of task, and an arrow for each message. The file must not exist.
+      *traces: files of `Timeline.save`, of one rank each.
 
     Returns:
-      What was merged, and how sure the clocks are.
+      The ranks, the clock offsets and the number of messages.
 
     Raises:
-      InvalidArgumentError: for a file that is no trace of a rank, two of one rank, traces that are
-        not of one run of a program, or an output that is there already or cannot be written.
+      InvalidArgumentError: for a file that is no trace of a rank, two traces of one rank, traces of
+        different runs, or an output that exists or cannot be written.
 
     Example:
       >>> import jax.numpy as jnp
@@ -110,7 +110,7 @@ def merge(output: str | os.PathLike[str], *traces: str | os.PathLike[str]) -> Me
 
 
 def _checked(read_from: Sequence[tuple[str, Timeline]]) -> list[Timeline]:
-    """The timelines by rank, if they may be of one run of a program."""
+    """The timelines by rank; raises if they cannot be of one run of a program."""
     by_rank: dict[int, tuple[str, Timeline]] = {}
     first_path, first = read_from[0]
     for path, timeline in read_from:
@@ -130,7 +130,7 @@ def _checked(read_from: Sequence[tuple[str, Timeline]]) -> list[Timeline]:
 
 
 def _messages(timelines: Sequence[Timeline]) -> list[_Message]:
-    """All whose both ends are there, and are told from others."""
+    """The messages with both ends in the timelines and unambiguous numbers."""
     messages = []
     sent: dict[int, list[tuple[Timeline, Task]]] = {}
     received: dict[int, list[tuple[Timeline, Task]]] = {}
@@ -141,7 +141,7 @@ def _messages(timelines: Sequence[Timeline]) -> list[_Message]:
             if task.message and numbers[task.message, task.kind] == 1:
                 own.setdefault(task.message, {})[task.kind] = task
         for number, ends in own.items():
-            # Between devices of a process; those of another process may have the same numbers.
+            # Between devices of a process; numbers are unique within the process only.
             if len(ends) == 2:
                 messages.append(_Message(timeline, ends["send"], timeline, ends["recv"]))
                 continue
@@ -158,9 +158,9 @@ def _messages(timelines: Sequence[Timeline]) -> list[_Message]:
 def _align(
     timelines: Sequence[Timeline], messages: Sequence[_Message]
 ) -> tuple[tuple[ClockOffset, ...], list[float]]:
-    """The clocks, and where each timeline begins, in seconds after the first one."""
+    """The clock offsets, and the start of each timeline in seconds after the first one."""
     clocks = list(dict.fromkeys(each.origin.clock for each in timelines))
-    # Nanoseconds since a host's start do not fit into floats together with what tasks take.
+    # Subtract a base: floats cannot hold the time since boot with the precision of task times.
     base = {
         clock: min(each.origin.begin_ns for each in timelines if each.origin.clock == clock)
         for clock in clocks
@@ -178,7 +178,7 @@ def _align(
     _check_order(clocks, fastest)
     longest = max((task.end for each in timelines for task in each.tasks), default=0.0)
     known = shifts(clocks, fastest, longest)
-    # What the time of day was when each clock was at its base.
+    # Unix time at each clock's base.
     unix = {
         each.origin.clock: each.origin.unix_ns - each.origin.begin_ns + base[each.origin.clock]
         for each in timelines

@@ -1,4 +1,4 @@
-"""When each task of the engine's schedules ran in this process."""
+"""Timelines: when each task of the engine's schedules ran in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CODING = ("encode", "decode", "merge", "copy", "residual")
 _WIRE = ("send", "recv", "library")
 _COLUMNS = 72
 _SHADES = " .:-=+*#"
-# Of the files, and their version.
+# The format of the files, and its version.
 FORMAT = "jaxccomp.trace"
 VERSION = 1
 
@@ -30,16 +30,16 @@ class Task:
     """One task of a schedule.
 
     Attributes:
-      begin: seconds since the recording started. A transfer begins when it is handed over, and may
-        wait there for others before it.
+      begin: seconds since the recording started. A transfer begins when it is handed to the
+        transport, where it may wait for earlier ones.
       end: likewise.
-      operation: number of the operation since then.
+      operation: number of the operation, counted from the start of the recording.
       collective: "bcast", for instance.
       kind: one of `KINDS`; "number" and "library" with backend="mpi" (docs/backends.md).
       peer: the rank at the other end of a transfer; -1 for computations.
       lane: number of the chunk that it works on.
-      value_bytes: size of the values behind it, not encoded.
-      message: of a transfer: the same number at both ends of a message, and at no others while both
+      value_bytes: size of its raw values.
+      message: of a transfer, the message's number: the same at both ends, and unique while both
         ranks record; 0 for computations.
     """
 
@@ -56,15 +56,16 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where and when something was recorded.
+    """The metadata of a recording: where and when.
 
     Attributes:
       rank: of this process, in the world.
-      size: how many ranks the world has.
+      size: the number of ranks of the world.
       host: the name of the machine.
-      clock: processes that name the same one share ``CLOCK_MONOTONIC``.
-      begin_ns: the nanoseconds of that clock when the recording started.
-      unix_ns: those of UNIX time, which hosts set apart by milliseconds or more.
+      clock: identifies the clock: processes with equal values share ``CLOCK_MONOTONIC``.
+      begin_ns: that clock at the start of the recording, in nanoseconds.
+      unix_ns: Unix time at the start, in nanoseconds; between hosts it may differ by milliseconds
+        or more.
     """
 
     rank: int = 0
@@ -77,32 +78,32 @@ class Origin:
 
 @dataclasses.dataclass
 class Timeline:
-    """What was recorded; filled when the recording ends.
+    """A recording; filled when it ends.
 
     Attributes:
       tasks: in the order in which they ended.
-      origin: where and when.
+      origin: its metadata.
     """
 
     tasks: list[Task] = dataclasses.field(default_factory=list)
     origin: Origin = Origin()
 
     def busy(self, kinds: Sequence[str]) -> float:
-        """Seconds in which at least one task of these kinds was under way."""
+        """Seconds during which at least one task of these kinds ran."""
         return sum(end - begin for begin, end in _union(self._spans(kinds)))
 
     @property
     def seconds(self) -> float:
-        """From the first task's begin to the last one's end."""
+        """Seconds from the begin of the first task to the end of the last."""
         if not self.tasks:
             return 0.0
         return max(task.end for task in self.tasks) - min(task.begin for task in self.tasks)
 
     def overlapped(self) -> float:
-        """The part of the coding time (0 to 1) in which something was on the wire as well."""
+        """The fraction of the coding time (0 to 1) during which a transfer ran as well."""
         coding, wire = self.busy(_CODING), self.busy(_WIRE)
         both = coding + wire - self.busy(_CODING + _WIRE)
-        return max(both, 0.0) / coding if coding else 0.0  # differences of sums are not exact
+        return max(both, 0.0) / coding if coding else 0.0  # rounding may make `both` negative
 
     def save(self, path: str) -> None:
         """Writes Chrome's trace event format: one row for each kind of task.
@@ -110,10 +111,10 @@ class Timeline:
         Files of several ranks become one by `jaxccomp.trace.merge`.
 
         Args:
-          path: of the file, which https://ui.perfetto.dev opens.
+          path: the file, for https://ui.perfetto.dev.
 
         Raises:
-          OSError: where it cannot be written.
+          OSError: if it cannot be written.
         """
         rank = self.origin.rank
         events = [event_of(task, rank) for task in self.tasks]
@@ -146,13 +147,13 @@ class Timeline:
 
 @contextlib.contextmanager
 def record() -> Iterator[Timeline]:
-    """Records all tasks of operations that start and end meanwhile, a million at most.
+    """Records the tasks of operations that start and end within the block, at most a million.
 
-    Costs some 0.1 us per task. Wait for results (``block_until_ready``) before it ends. One
-    recording at a time.
+    Costs about 0.1 us per task. Wait for results (``block_until_ready``) before the block ends.
+    Only one recording can run at a time. Collectives of XLA are not recorded.
 
     Raises:
-      EngineUnavailableError: without the native engine; collectives of XLA are not recorded.
+      EngineUnavailableError: without the native engine.
     """
     comm.init()
     core = engine.load()
@@ -184,7 +185,7 @@ def event_of(task: Task, rank: int) -> dict[str, Any]:
         "bytes": task.value_bytes,
     }
     if task.message:
-        args["message"] = f"{task.message:016x}"  # JSON has no such integers everywhere
+        args["message"] = f"{task.message:016x}"  # many JSON readers lack 64-bit integers
     return {
         "name": f"{task.kind} {task.lane}",
         "cat": task.collective,
@@ -198,7 +199,7 @@ def event_of(task: Task, rank: int) -> dict[str, Any]:
 
 
 def _clock() -> str:
-    """Names this run of the kernel and the time namespace, within which all see one clock."""
+    """Identifies the kernel's boot and the time namespace, within which processes share a clock."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/time')}"
@@ -207,7 +208,7 @@ def _clock() -> str:
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The spans, joined where they touch."""
+    """The spans, with touching and overlapping ones joined."""
     joined: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:
@@ -218,6 +219,6 @@ def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _covered(spans: Sequence[tuple[float, float]], begin: float, width: float) -> float:
-    """The part of [begin, begin + width) that spans cover."""
+    """The fraction of [begin, begin + width) that spans cover."""
     covered = sum(max(0.0, min(end, begin + width) - max(start, begin)) for start, end in spans)
     return min(covered / width, 1.0)
