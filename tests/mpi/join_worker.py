@@ -36,7 +36,7 @@ def groups():
 
 
 def spaces():
-    """Messages of MPI communicators and duplicates do not match each other's."""
+    """Every MPI communicator and every duplicate has separate messages."""
     import jax.numpy as jnp
     from mpi4py import MPI
 

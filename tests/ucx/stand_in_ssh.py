@@ -1,7 +1,7 @@
 """A stand-in for ssh that runs the command on this machine, with the environment of a login.
 
 ``stand_in_ssh.py LOG OPTION ... HOST COMMAND``. As with ssh, the command is no child of the
-launcher, has its own session, and is connected to the launcher only by its standard streams.
+launcher, has its own session, and notices the launcher's end only by its standard input.
 """
 
 import json

@@ -59,7 +59,7 @@ def test_ring_shifts(ordered, size):
 
 @pytest.mark.parametrize("codec", ["lossless", None])
 def test_a_chain_is_passed_on_as_messages_come(ordered, codec):
-    """sendrecv sends while it waits: rank 0, the source of rank 1, receives first."""
+    """A sendrecv sends before it has received: here rank 0 first receives, then sends to rank 1."""
     n, rank = ordered.size, ordered.rank
     size = 8 * LARGE if rank >= 0 else 0
     how = {"comm": ordered, "codec": codec}
