@@ -8,6 +8,7 @@
 namespace jaxccomp {
 namespace {
 
+constexpr int kMostPolls = 1000;   // messages that come without end are no reason to go on for ever
 constexpr size_t kLongestAbortText = kAlongBytes - 256;  // and who reports it
 
 std::string AbortText(const Communicator& comm) {
@@ -177,9 +178,13 @@ void Failures::BreakIfLost(Communicator& comm) {
   }
 }
 
+void Failures::ReadNews() {
+  for (int i = 0; i < kMostPolls && lock_.polling_callers == 0 && !lock_.stopped && wire_.Poll(); ++i) {
+  }
+}
+
 void Failures::LookForDead() {
-  // Its last words may have come.
-  if (lock_.polling_callers == 0 && !lock_.stopped) wire_.Poll();
+  ReadNews();   // its last words may have come
   if (lock_.stopped) return;
   for (int process : peers_.FindDead()) {
     if (wire_.HasRemote()) wire_.remote()->OnProcessDied(process);

@@ -54,6 +54,8 @@ class Failures {
   // This process ends by a failure: all others are told why.
   void Announce(const std::string& how);
   bool announced() const { return announced_; }
+  // Reads the messages that have come, unless a caller does so.
+  void ReadNews();
   // Whether processes of this host have died that an operation waits for.
   void LookForDead();
   // It had gone before this process joined.

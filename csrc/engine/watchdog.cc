@@ -112,7 +112,11 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   operations_.EachOf(quiet, [&](Operation& op) {
     Ask(op, now - op.liveness.last_progress >= most);
   });
+  // This process may have stood still: what came meanwhile may be progress, or the reason of an error.
+  if (!late.empty()) failures_.ReadNews();
   operations_.EachOf(late, [&](Operation& op) {
+    const auto waited = now - op.liveness.last_progress;
+    if (op.over() || op.failed() || duration<double>(waited).count() <= options_.timeout_seconds) return;
     executor_.Fail(&op, {Code::kDeadlineExceeded,
                          "no progress for " + std::to_string(options_.timeout_seconds) + " s; " +
                              op.endpoint->communicator->MemberName(op.endpoint->member) +

@@ -13,7 +13,7 @@ from jaxccomp._api.arguments import AxisName, Groups, make_call
 from jaxccomp._api.lax_arguments import has_partial_sums, names_of, only_raw
 from jaxccomp._api.options import How, parallel
 from jaxccomp._api.pytree import apply, as_array, is_float0, map_values
-from jaxccomp._traced import wide
+from jaxccomp._primitives import wide_sums
 
 
 @parallel
@@ -159,7 +159,7 @@ def _reduce(
 def _may_overflow(leaf: Any) -> bool:
     """Whether the sum of values may be beyond the range of their dtype where the mean is not."""
     dtype = getattr(leaf, "dtype", jnp.float32)
-    return _compat.is_tracer(leaf) and (wide.is_half(dtype) or wide.of_small(dtype) is not None)
+    return _compat.is_tracer(leaf) and (wide_sums.is_half(dtype) or wide_sums.is_small(dtype))
 
 
 def _divides(leaf: Any) -> bool:

@@ -18,14 +18,14 @@ from jax.tree_util import keystr
 from jaxccomp import _compat, errors
 from jaxccomp._api import arguments
 from jaxccomp._call import VECTOR, Call, reference_shape, result_shape, with_likes
+from jaxccomp._primitives import wide_sums
 from jaxccomp._primitives.primitives import bind
-from jaxccomp._traced import wide
 
 Array = Any
 
 # Types that XLA packs several to a byte, and what travels instead, with all values kept.
 _PACKED = {
-    **{jnp.dtype(narrow): unpacked for narrow, unpacked in wide.SUB_BYTE_INTEGERS.items()},
+    **{jnp.dtype(narrow): unpacked for narrow, unpacked in wide_sums.SUB_BYTE_INTEGERS.items()},
     jnp.dtype(jnp.float4_e2m1fn): jnp.float8_e4m3fn,
 }
 
@@ -169,9 +169,9 @@ def _to_wire(call: Call, leaf: Any) -> tuple[Array, Callable[[Array], Array]]:
     if is_float0(x):
         return x, lambda result: result
     arguments.check_dtype(call, x.dtype)
-    narrow, op, size = x.dtype, call.reduce_op, call.size
-    if op and wide.of_small(narrow) is not None:
-        return wide.enter(x, op, size), lambda result: wide.leave(result, op, narrow, size)
+    if call.reduce_op and wide_sums.is_small(x.dtype):
+        return wide_sums.of_small(call, x)
+    narrow = x.dtype
     if narrow in _PACKED:
         return x.astype(_PACKED[narrow]), lambda unpacked: unpacked.astype(narrow)
     return x, lambda result: result

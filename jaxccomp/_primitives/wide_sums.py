@@ -1,12 +1,13 @@
-"""Reductions of float16 and bfloat16 whose values travel as float32.
+"""Reductions whose values travel in a wider dtype than the operands'.
 
-By algorithms that send partial results: these would be rounded to the operands' dtype at each hop,
-and may be beyond its range where the result is not.
+Two kinds: any reduction of the types of one byte or less, for which the engine has no arithmetic;
+and those of float16 and bfloat16 by algorithms that send partial results, which would be rounded to
+the operands' dtype at each hop, and may be beyond its range where the result is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,10 +17,24 @@ from jaxccomp._call import Call, add_carried, split_references
 from jaxccomp._native import algorithms, engine
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import wide
+from jaxccomp._traced.wide import SUB_BYTE_INTEGERS as SUB_BYTE_INTEGERS
+from jaxccomp._traced.wide import is_half
 
 Array = Any
 
+
 _PREFIXES = ("scan", "exscan")  # which merge partial results by any algorithm
+
+
+def is_small(dtype: Any) -> bool:
+    """Whether values of a dtype are of one byte or less, without arithmetic in the engine."""
+    return wide.of_small(dtype) is not None
+
+
+def of_small(call: Call, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """An operand of which `is_small` holds, as it is reduced; and what makes its result of that."""
+    op, dtype, ranks = call.reduce_op, x.dtype, call.size
+    return wide.enter(x, op, ranks), lambda result: wide.leave(result, op, dtype, ranks)
 
 
 def must_split(call: Call, avals: Sequence[Any]) -> bool:
@@ -34,7 +49,7 @@ def must_split(call: Call, avals: Sequence[Any]) -> bool:
 def reduce_apart(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Runs a call that `must_split` as two."""
     values, carried = split_references(call, operands)
-    chosen = [i for i, x in enumerate(values) if wide.is_half(x.dtype)]
+    chosen = [i for i, x in enumerate(values) if is_half(x.dtype)]
     count = len(values)
 
     def given(places: Sequence[int]) -> list[Array]:
@@ -81,7 +96,7 @@ def sums_partially(call: Call, algorithm: str) -> bool:
 
 def widens(call: Call, avals: Sequence[Any], algorithm: str) -> bool:
     """Whether half types of a call travel as float32; ``algorithm`` as for `sums_partially`."""
-    halves = any(wide.is_half(aval.dtype) for aval in avals)
+    halves = any(is_half(aval.dtype) for aval in avals)
     return halves and sums_partially(call, algorithm)
 
 
@@ -93,14 +108,14 @@ def codec_of(call: Call, avals: Sequence[Any]) -> str:
 def enter(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Operands, of which those of half types are made float32."""
     op, ranks = _op_of(call), call.size
-    return [wide.enter(x, op, ranks) if wide.is_half(x.dtype) else x for x in operands]
+    return [wide.enter(x, op, ranks) if is_half(x.dtype) else x for x in operands]
 
 
 def leave(call: Call, results: Sequence[Array], avals: Sequence[Any]) -> list[Array]:
     """Results of what `enter` gave, in their own dtypes."""
     op, ranks = _op_of(call), call.size
     return [
-        wide.leave(x, op, aval.dtype, ranks) if wide.is_half(aval.dtype) else x
+        wide.leave(x, op, aval.dtype, ranks) if is_half(aval.dtype) else x
         for x, aval in zip(results, avals, strict=True)
     ]
 
@@ -108,8 +123,7 @@ def leave(call: Call, results: Sequence[Array], avals: Sequence[Any]) -> list[Ar
 def wide_avals(avals: Sequence[Any]) -> list[Any]:
     """Shapes and dtypes of what `enter` gives."""
     return [
-        aval.update(dtype=jnp.dtype(jnp.float32)) if wide.is_half(aval.dtype) else aval
-        for aval in avals
+        aval.update(dtype=jnp.dtype(jnp.float32)) if is_half(aval.dtype) else aval for aval in avals
     ]
 
 
@@ -123,7 +137,7 @@ def _is_mixed(call: Call, avals: Sequence[Any]) -> bool:
     """Whether the codec codes some operands, and not those of half types."""
     if codecs.is_raw(call.codec) or codecs.find_custom(call.codec) is not None:
         return False
-    halves = [wide.is_half(aval.dtype) for aval in avals if hasattr(aval, "dtype")]
+    halves = [is_half(aval.dtype) for aval in avals if hasattr(aval, "dtype")]
     return any(halves) and not all(halves) and not _coded_halves(call, avals)
 
 
@@ -132,4 +146,4 @@ def _coded_halves(call: Call, avals: Sequence[Any]) -> bool:
     if codecs.is_raw(call.codec):
         return False
     coded = set(engine.load().describe_codec(call.codec)["dtypes"])
-    return all(aval.dtype.name in coded for aval in avals if wide.is_half(aval.dtype))
+    return all(aval.dtype.name in coded for aval in avals if is_half(aval.dtype))

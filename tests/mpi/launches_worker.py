@@ -6,8 +6,10 @@ it with exit status 1.
 
 import os
 import pathlib
+import subprocess
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,7 @@ sys.path.append(str(pathlib.Path(__file__).parents[1]))
 import patience  # noqa: E402
 
 LAUNCHES = 300
+ORDERS = "may run them in different orders"
 STEPS = 8
 
 
@@ -284,17 +287,43 @@ def left_out_of_ordered_steps(rank):
 
 def other_orders_of_xla(rank):
     """A constant on one rank makes XLA begin independent collectives in another order there."""
-
-    @jax.jit
-    def step(x, rows, flag):
-        y = jcc.alltoall(jnp.stack([x, 2 * x]))
-        return y, jcc.allreduce(jnp.where(flag, rows, 0) if rank == 0 else jnp.zeros(3))
-
     arguments = jnp.ones(2), jnp.ones(3), True
-    compiled = step.lower(*arguments).compile()  # takes the ranks different times
-    jcc.barrier()
-    jcc.config.set("timeout_seconds", patience.seconds(1.5))
-    jax.block_until_ready(compiled(*arguments))
+    for quiet_seconds in (1.5, 6, 24):
+        comm = jcc.world().duplicate(f"{quiet_seconds}")
+
+        @jax.jit
+        def step(x, rows, flag, comm=comm):
+            y = jcc.alltoall(jnp.stack([x, 2 * x]), comm=comm)
+            rows = jnp.where(flag, rows, 0) if rank == 0 else jnp.zeros(3)
+            return y, jcc.allreduce(rows, comm=comm)
+
+        compiled = step.lower(*arguments).compile()  # takes the ranks different times
+        jcc.barrier()
+        with jcc.config.override(timeout_seconds=patience.seconds(quiet_seconds)):
+            try:
+                return jax.block_until_ready(compiled(*arguments))
+            except Exception as error:
+                # On a busy machine the other rank may begin only after the deadline. Then this
+                # error is right, on both ranks, and says nothing of orders.
+                if "They did not come to this operation" not in str(error) or ORDERS in str(error):
+                    raise
+    raise AssertionError("a rank has not begun within the longest deadline")
+
+
+def stands_still(rank):
+    """A rank is stopped in an operation beyond the deadline; what it waits for comes meanwhile."""
+    step = jax.jit(jcc.allreduce)
+    expect(step(jnp.float32(1)), 2)
+    seconds = patience.seconds(1)
+    with jcc.config.override(timeout_seconds=seconds):
+        jcc.barrier()
+        if rank == 1:
+            stops = f"sleep {seconds / 4}; kill -STOP {os.getpid()}"
+            goes_on = f"sleep {2 * seconds}; kill -CONT {os.getpid()}"
+            subprocess.Popen(["sh", "-c", f"{stops}; {goes_on}"])
+        else:
+            time.sleep(seconds / 2)
+        expect(step(jnp.float32(2)), 4)
 
 
 def uneven_batches(rank):

@@ -35,6 +35,7 @@ def run(*cases, env=None):
         "threads_with_v_variants",
         "threads_that_compile_one_name",
         "uneven_batches",
+        "stands_still",
         "collectives_in_branches",
     ),
 )
