@@ -1,22 +1,22 @@
 """Codecs: their specs, and tensors as self-describing bytes.
 
-A spec says what happens to values before they travel. It is what the ``codec=`` argument of an
-operation takes::
+A spec describes the encoding of values before they are sent. It is the ``codec=`` argument of an
+operation::
 
     spec   = stage ["|" stage]
     stage  = name [":" key "=" value {"," key "=" value}]
 
-as in ``"bf16"``, ``"int8:block=64,rounding=stochastic"`` or ``"bf16|lossless"``; a second stage
-codes the bytes of the first. ``None`` and ``"raw"`` send values as they are; ``"auto"`` is
-bit-exact: the same as ``"raw"``, and in operations with a reference ``"delta"``, on other platforms
-than the CPU ``"lossless"``. With a profile it is ``"raw"`` or ``"lossless"``, call by call, and
-``"auto:int8"`` leaves ``"int8"`` (or any other codec) out where it is not faster than they are;
-without one it is ``"int8"`` (docs/planner.md). A :class:`Stage` or a :class:`CodecSpec` may be
-given instead of a string.
+Examples: ``"bf16"``, ``"int8:block=64,rounding=stochastic"``, ``"bf16|lossless"``. A second stage
+encodes the bytes of the first. ``None`` and ``"raw"`` send values as they are. ``"auto"`` is
+bit-exact: the same as ``"raw"``; with a reference ``"delta"`` on the CPU and ``"lossless"`` on
+other platforms. With a profile, ``"auto"`` is ``"raw"`` or ``"lossless"`` for each call, and
+``"auto:int8"`` also uses ``"int8"`` (or another codec) for calls where it is faster than both;
+without a profile ``"auto:int8"`` is ``"int8"`` (docs/planner.md). A :class:`Stage` or a
+:class:`CodecSpec` may replace the string.
 
-:func:`table` has every codec with its options, dtypes, ratio and error; :func:`error_bound` the
-bound as numbers. :func:`encode` and :func:`decode` use codecs on tensors that go into files or
-messages (docs/wire_format.md has the bytes).
+:func:`table` lists every codec with its options, dtypes, ratio and error; :func:`error_bound`
+returns the bound as numbers. :func:`encode` and :func:`decode` encode tensors for files or messages
+(the bytes: docs/wire_format.md).
 """
 
 from jaxccomp._codecs.frames import FrameInfo, decode, encode, inspect

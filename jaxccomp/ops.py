@@ -1,22 +1,21 @@
 """Collective operations, on arrays or whole pytrees, along a named axis or between processes.
 
-Every operation takes any pytree of arrays and gives one of the same structure, in one exchange: no
-leaves are concatenated. There are two styles:
+Every operation takes any pytree of arrays and returns one of the same structure, in one exchange,
+without concatenating leaves. There are two styles:
 
 * inside ``shard_map``, ``pmap`` or ``vmap``: ``axis_name="data"``; ranks are indices along it;
 * one process per rank (``mpiexec -n 4 python ...``): ``comm=``, by default the world.
 
 In both, n is the number of ranks. Operations work under ``jit``, ``grad``, ``jvp``, ``vmap``,
 ``scan``, ``cond``, ``while_loop`` and ``remat``. Moving data and ``op="sum"`` or ``"mean"`` are
-linear and have derivatives of all orders; leaves of integer type simply have none. Cotangents
-travel as the values did, but for what ``cotangent_codec`` says: int8 activations may have exact
-gradients.
+linear and have derivatives of all orders; leaves of integer type have none. Cotangents are encoded
+like the values, unless ``cotangent_codec`` is given: int8 activations may have exact gradients.
 
 Dtypes: bool, integers (also int4 and int2), float8, float16, bfloat16, float32, float64, complex64
-and complex128; typed PRNG keys where values are only moved. Sums of floats narrower than float32
-are computed in float32 by every algorithm, and rounded once. Reductions of float8 send float32
-values, or what the codec makes of these. Leaves of dtype float0 (``jax.grad`` with
-``allow_int=True``) have no values: nothing travels, and the result has float0 leaves.
+and complex128; typed PRNG keys if values are only moved. Every algorithm computes sums of floats
+narrower than float32 in float32, and rounds once. Reductions of float8 send float32 values, or
+their encoding. Leaves of dtype float0 (``jax.grad`` with ``allow_int=True``) have no values:
+nothing is sent, and the result has float0 leaves.
 """
 
 from __future__ import annotations
@@ -82,28 +81,27 @@ T = TypeVar("T")
 
 @operation
 def bcast(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Options]) -> T:
-    """Gives all ranks the root's values.
+    """Broadcasts the root's values to all ranks.
 
-    On the wire: each rank receives the values once, encoded once by the root and forwarded as they
-    are. With a lossy codec the root, too, gets what the others decode, so that all are equal.
+    On the wire: each rank receives the values once, encoded once by the root and forwarded
+    unchanged. With a lossy codec the root also gets the decoded values, so that all are equal.
 
-    With ``ref`` the codec is given the difference to values that all ranks hold already: the XOR
-    if it is lossless, else the numerical one. That pays where most bits stay what they are:
-    between two steps of training, ``"lossless"`` makes bfloat16 weights about 9.7 times smaller
-    so, and 1.5 times without. ``"delta"`` knows more of such values: at a learning rate of 1e-4 it
-    makes them 14 times smaller, at 1e-6 231 times (docs/results/delta.jsonl). An error bound is
-    then one of the difference: with ``"int8"``, 1/252 of the greatest change in a block of 32, and
-    the rounding of the sum.
+    With ``ref`` the codec encodes the difference to values that all ranks already have: the XOR if
+    the codec is lossless, else the numerical one. This helps if few bits change: between two steps
+    of training, ``"lossless"`` makes bfloat16 weights about 9.7 times smaller, and 1.5 times
+    without ``ref``. ``"delta"`` models such changes: at a learning rate of 1e-4 it makes weights 14
+    times smaller, at 1e-6 231 times (docs/results/delta.jsonl). Error bounds then apply to the
+    difference: with ``"int8"``, 1/252 of the greatest change in a block of 32, and the rounding of
+    the sum.
 
     Args:
-      x: pytree of arrays of any shape, the same on all ranks; off the root only shapes count.
+      x: pytree of arrays of any shape, the same on all ranks; only the root's values are used.
       root: the rank whose values are sent.
-      ref: pytree of the structure, shapes and dtypes of ``x`` that is the same on all ranks, bit
-        for bit, such as what the broadcast before returned. It needs a codec. It has no part in
-        derivatives, and tangents travel without one. Where a checksum says that a rank has
-        another reference than the root, nothing is decoded against it, and all ranks get a
-        ``jax.errors.JaxRuntimeError`` that names the tensor and the ranks: in this operation, or
-        in their next one.
+      ref: pytree of the structure, shapes and dtypes of ``x``, bitwise equal on all ranks, such as
+        the result of the last broadcast. It needs a codec. Derivatives ignore it, and tangents are
+        sent without a reference. If a checksum shows that a rank's reference differs from the
+        root's, nothing is decoded, and all ranks get a ``jax.errors.JaxRuntimeError`` that names
+        the tensor and the ranks: in this operation or in their next one.
 
     Returns:
       Same shapes; the same on all ranks (under ``check_vma``, of invariant type).
@@ -120,10 +118,10 @@ def bcast(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Option
 
 @operation
 def allreduce(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
-    """Gives all ranks the element-wise reduction of all ranks' values.
+    """Reduces all ranks' values element-wise; all ranks get the result.
 
-    On the wire: between one and two times the values per rank, depending on the algorithm. With a
-    lossy codec the result is the same on all ranks.
+    On the wire: one to two times the values per rank, depending on the algorithm. With a lossy
+    codec the result is still the same on all ranks.
 
     Args:
       x: pytree of arrays of any shape, the same on all ranks.
@@ -143,9 +141,9 @@ def allreduce(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
 
 @operation
 def reduce(x: T, op: str = "sum", root: int = 0, **options: Unpack[Options]) -> T:
-    """Gives the root the element-wise reduction of all ranks' values.
+    """Reduces all ranks' values element-wise; the root gets the result.
 
-    On the wire: each rank sends about the values once.
+    On the wire: each rank sends its values about once.
 
     Args:
       x: pytree of arrays of any shape, the same on all ranks.
@@ -153,7 +151,7 @@ def reduce(x: T, op: str = "sum", root: int = 0, **options: Unpack[Options]) -> 
       root: the rank that gets the result.
 
     Returns:
-      Same shapes and dtypes; zeros off the root.
+      Same shapes and dtypes; zeros on other ranks than the root.
 
     Example:
       >>> total = jaxccomp.reduce(x, op="sum", root=0)                   # doctest: +SKIP
@@ -163,18 +161,18 @@ def reduce(x: T, op: str = "sum", root: int = 0, **options: Unpack[Options]) -> 
 
 @operation
 def allgather(x: T, *, ref: T | None = None, **options: Unpack[Options]) -> T:
-    """Gives all ranks the values of each.
+    """Gathers the values of all ranks on all ranks.
 
     On the wire: each rank receives n - 1 blocks, each encoded once by its owner.
 
     Args:
       x: pytree of arrays of shape ``s``, the same on all ranks.
-      ref: as for `bcast`, of the shapes of the result: what the gather before returned. For
-        weights of which each rank updates its shard.
+      ref: as for `bcast`, with the shapes of the result: the result of the last gather. For weights
+        of which each rank updates its shard.
 
     Returns:
       Arrays of shape ``(n, *s)``, row j from rank j; the same on all ranks (under ``check_vma``,
-      of invariant type; ``jaxccomp.lax.all_gather`` gives the varying form).
+      of invariant type; ``jaxccomp.lax.all_gather`` returns a varying type).
 
     Example:
       >>> everything = jaxccomp.allgather(x, axis_name="data")           # doctest: +SKIP
@@ -186,16 +184,16 @@ def allgather(x: T, *, ref: T | None = None, **options: Unpack[Options]) -> T:
 
 @operation
 def gather(x: T, root: int = 0, **options: Unpack[Options]) -> T:
-    """Gives the root the values of each rank.
+    """Gathers the values of all ranks on the root.
 
     On the wire: the root receives n - 1 blocks.
 
     Args:
       x: pytree of arrays of shape ``s``, the same on all ranks.
-      root: the rank that gets them.
+      root: the rank that gets the values.
 
     Returns:
-      Arrays of shape ``(n, *s)``, row j from rank j; zeros off the root.
+      Arrays of shape ``(n, *s)``, row j from rank j; zeros on other ranks than the root.
 
     Example:
       >>> rows = jaxccomp.gather(x, root=0)                              # doctest: +SKIP
@@ -205,19 +203,19 @@ def gather(x: T, root: int = 0, **options: Unpack[Options]) -> T:
 
 @operation
 def scatter(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Options]) -> T:
-    """Gives each rank its row of the root's values.
+    """Sends each rank its row of the root's values.
 
     On the wire: the root sends n - 1 blocks.
 
     Args:
-      x: pytree of arrays of shape ``(n, *s)``, the same on all ranks; off the root only shapes
-        count.
+      x: pytree of arrays of shape ``(n, *s)``, the same on all ranks; only the root's values are
+        used.
       root: the rank whose rows are sent.
-      ref: as for `bcast`, like ``x``: the rows that were sent before. Row j must be the same on the
-        root and on rank j, whose other rows do not count.
+      ref: as for `bcast`, like ``x``: the rows sent before. Row j must be equal on the root and on
+        rank j; rank j ignores the other rows.
 
     Returns:
-      Arrays of shape ``s``: on rank j, row j of the root's.
+      Arrays of shape ``s``: on rank j, row j of the root's array.
 
     Example:
       >>> mine = jaxccomp.scatter(rows, root=0)                          # doctest: +SKIP
@@ -228,7 +226,7 @@ def scatter(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Opti
 
 @operation
 def reduce_scatter(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
-    """Gives each rank its row of the element-wise reduction of all ranks' values.
+    """Reduces all ranks' values element-wise; each rank gets its row of the result.
 
     On the wire: each rank sends n - 1 blocks.
 
@@ -255,7 +253,7 @@ def alltoall(x: T, **options: Unpack[Options]) -> T:
       x: pytree of arrays of shape ``(n, *s)``, the same on all ranks.
 
     Returns:
-      Same shapes; row j came from rank j.
+      Same shapes; row j is from rank j.
 
     Example:
       >>> tokens = jaxccomp.alltoall(tokens, axis_name="experts")        # doctest: +SKIP
@@ -265,13 +263,13 @@ def alltoall(x: T, **options: Unpack[Options]) -> T:
 
 @operation
 def scan(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
-    """Gives each rank the reduction of the values of ranks up to and including itself.
+    """Gives each rank the reduction of the values of all ranks up to and including itself.
 
-    On the wire: each rank sends the values about log2(n) times at most.
+    On the wire: each rank sends the values at most about log2(n) times.
 
     Args:
       x: pytree of arrays of any shape, the same on all ranks.
-      op: as for `allreduce`, but for "mean".
+      op: as for `allreduce`, without "mean".
 
     Returns:
       Same shapes and dtypes.
@@ -293,8 +291,8 @@ def exscan(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
       op: as for `scan`.
 
     Returns:
-      Same shapes and dtypes; on rank 0 the value that ``op`` leaves everything unchanged with (0
-      for "sum", the largest value for "min").
+      Same shapes and dtypes; on rank 0 the identity element of ``op`` (0 for "sum", the largest
+      value for "min").
 
     Example:
       >>> offset = jaxccomp.exscan(count, axis_name="data")              # doctest: +SKIP
@@ -302,7 +300,7 @@ def exscan(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
     return apply(make_call("exscan", op=op, **options), x)
 
 
-# Each operation, started here and waited for there.
+# The asynchronous form of each operation.
 allgather_start = start_of(allgather)
 allgatherv_start = start_of(allgatherv)
 allreduce_start = start_of(allreduce)

@@ -1,8 +1,8 @@
-"""Codecs of one's own: two functions in JAX, and every operation takes them.
+"""Custom codecs for all operations, from two functions in JAX.
 
-`jaxccomp.register_codec` registers them, `check` tries whether they are what operations need, and
-the operators are what codecs are made of. docs/toolkit.md has an example in twenty lines, and what
-is sent.
+`jaxccomp.register_codec` registers a codec, `check` tests that it satisfies the requirements of
+operations, and the other functions are building blocks of codecs. docs/toolkit.md has an example of
+twenty lines, and describes the messages.
 """
 
 from jaxccomp._traced.codecs.check import Report, check

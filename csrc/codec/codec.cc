@@ -10,7 +10,7 @@
 namespace jaxccomp {
 namespace {
 
-// Uses of the workspace.
+// Keys of workspace buffers.
 struct DifferenceValues {};
 struct DecodedDifference {};
 struct DecodedValues {};
@@ -20,7 +20,7 @@ CodingContext WithoutRef(CodingContext context) {
   return context;
 }
 
-// Memory is bounded by what the caller's values take, but may still not be there.
+// The caller's values bound the memory, but the allocation can still fail.
 template <typename F>
 auto WithoutThrowing(F&& f) -> decltype(f()) {
   try {

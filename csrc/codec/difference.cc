@@ -19,7 +19,7 @@ void Xor(const void* a, const void* b, void* out, int64_t bytes) {
   Reduce(DType::kUInt8, ReduceOp::kXor, out, sources, bytes);
 }
 
-// a - b of types with arithmetic of their own. Integers wrap.
+// a - b. Integers wrap.
 template <typename T>
 T Minus(T a, T b) {
   if constexpr (std::is_integral_v<T>) {

@@ -1,4 +1,4 @@
-// Differences to a reference, for the codecs that do not form them by themselves.
+// Differences to a reference, for codecs without Traits::takes_reference.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace jaxccomp {
 
-// difference = values XOR ref when `exact`, else values - ref, rounded once. Nothing need be
-// aligned; `difference` overlaps neither.
+// difference = values XOR ref if `exact`, else values - ref, rounded once. Pointers need no
+// alignment; `difference` overlaps neither input.
 void Subtract(DType dtype, bool exact, const void* values, const void* ref, void* difference,
               int64_t count);
-// The inverse, but for rounding. `values` may be `ref`.
+// The inverse, apart from rounding. `values` may be `ref`.
 void Add(DType dtype, bool exact, const void* difference, const void* ref, void* values,
          int64_t count);
 

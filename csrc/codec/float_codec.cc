@@ -109,7 +109,7 @@ Status FloatCodec::DoDecodeMerge(DType dtype, std::span<const std::byte> src, Re
   for (int64_t i = 0; i < count; i += kTile) {
     const int64_t n = std::min(kTile, count - i);
     DecodeFloats(src.data(), {i, n, count}, limit, Into::kStored, tile);
-    // Half types are rounded only where the sum is.
+    // With a float accumulator, half types are not rounded before the reduction.
     const void* merged = tile;
     if (acc_dtype != DType::kFloat32) {
       FromFloats(dtype, tile, n, values);

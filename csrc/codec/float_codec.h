@@ -1,6 +1,6 @@
-// What codecs share that code float32: values of the other real types pass through a tile of floats
-// that stays in the first-level cache. float64 is rounded to float, and what is beyond float's
-// range becomes infinite.
+// The base class of codecs that encode float32. Other real types are converted in tiles of floats,
+// which stay in the first-level cache. float64 is rounded to float: values beyond its range become
+// infinite.
 #pragma once
 
 #include <utility>
@@ -17,8 +17,8 @@ class FloatCodec : public Codec {
  protected:
   explicit FloatCodec(Traits traits) : Codec(std::move(traits)) {}
 
-  // `count` floats at any address, from the chunk's value `begin` on; `chunk_count` values are
-  // coded in all. Either all of them, or one tile.
+  // Values [begin, begin + count) of a chunk of `chunk_count`: all of them, or one tile. The floats
+  // need no alignment.
   struct Piece {
     int64_t begin;
     int64_t count;
@@ -27,14 +27,14 @@ class FloatCodec : public Codec {
   // Writes the piece's part of the encoding at `dst`.
   virtual void EncodeFloats(const void* values, Piece piece, std::byte* dst,
                             const CodingContext& context) const = 0;
-  // What becomes of a decoded float.
+  // Whether a decoded float is stored or added to the value there.
   enum class Into { kStored, kAdded };
   // Decodes a piece of the encoding `src`. No finite value may become greater than `limit`.
   virtual void DecodeFloats(const std::byte* src, Piece piece, float limit, Into into,
                             void* values) const = 0;
 
-  // The bound for values of `dtype`, given the one for floats, but for roundings of float
-  // arithmetic and flushed subnormals.
+  // The bound for values of `dtype`, from the bound for floats. Ignores rounding of float arithmetic
+  // and flushed subnormals.
   static ErrorBound BoundFor(DType dtype, ErrorBound floats);
 
   Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,

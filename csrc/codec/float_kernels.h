@@ -1,5 +1,5 @@
-// What the kernels of codecs that code floats share. They are compiled once per instruction set:
-// hence static functions, so that the linker does not share one file's copy with another.
+// Helpers of kernels that encode floats. Kernels are compiled once per instruction set: the functions
+// are static, so that the linker does not use one file's copy for another.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace jaxccomp {
 
-// Floats are read as their bits: comparing those as integers does not depend on whether the thread
-// flushes subnormals (XLA's do), and puts NaN above infinity and that above all else.
+// The bits of a float. Comparing bits as integers gives the same result on threads that flush
+// subnormals (XLA's do), and orders NaN above infinity above all finite values.
 using Bits = Unaligned<uint32_t>;
 
 inline constexpr uint32_t kMagnitude = 0x7fffffff;

@@ -68,7 +68,7 @@ std::byte* Store(std::byte* at, T value) {
   return at + sizeof(T);
 }
 
-// False when the product cannot be counted in values of `size_bytes`.
+// False if the product of the shape times `size_bytes` is too large.
 bool CountValues(const std::vector<int64_t>& shape, int64_t size_bytes, int64_t* count) {
   const int64_t most = std::numeric_limits<int64_t>::max() / (4 * size_bytes);
   *count = 1;
@@ -85,7 +85,7 @@ int64_t HeaderBytes(const FrameHeader& h) {
 
 int64_t EntryBytes(const FrameHeader& h) { return kWordBytes * (1 + h.checksum + h.delta); }
 
-// What comes before the payloads; of a frame with fewer than 2^62 / 4 values it can be counted.
+// The bytes before the payloads. Does not overflow for fewer than 2^62 / 4 values.
 int64_t PrefixBytes(const FrameHeader& h) {
   return HeaderBytes(h) + h.chunks() * EntryBytes(h) + (h.checksum ? kWordBytes : 0);
 }
@@ -249,7 +249,7 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
   for (size_t d = 0; d < shape.size(); ++d) shape[d] = Load<int64_t>(begin + kFixedBytes + 8 * d);
   const std::string spec(reinterpret_cast<const char*>(begin) + kFixedBytes + 8 * dimensions,
                          static_cast<size_t>(spec_bytes));
-  // Messages quote it.
+  // Error messages quote the spec.
   if (std::any_of(spec.begin(), spec.end(), [](char c) { return c < ' ' || c > '~'; })) {
     return Invalid("the name of its codec is not text");
   }
@@ -260,7 +260,7 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
   const FrameHeader& header = *made;
   if (header.codec->traits().spec != spec) return Invalid("its codec is not in canonical form");
 
-  // The count first: the index of a frame that is not there is never looked at.
+  // Check the size before reading the index.
   const int64_t prefix_bytes = PrefixBytes(header);
   if (prefix_bytes > size) return Invalid("it ends within its index");
   if (header.checksum &&

@@ -22,7 +22,7 @@ double Median(std::vector<double>& values) {
   return *middle;
 }
 
-// The compiler may not leave out a copy that nobody reads.
+// Keeps the compiler from removing an unused copy.
 void Keep(const void* p) { asm volatile("" ::"r"(p) : "memory"); }
 
 struct MeasuredChunk {
@@ -57,7 +57,7 @@ class Bench {
   Result<Measurement> Run() {
     Measurement result;
     merges_ = CheckReducible(plan_.dtype, ReduceOp::kSum, false).ok();
-    for (MeasuredChunk& chunk : chunks_) {   // all sizes, and the first touch of all memory
+    for (MeasuredChunk& chunk : chunks_) {   // learns all sizes, and touches all memory first
       Status status = Encode(chunk);
       if (status.ok()) status = Decode(chunk);
       if (!status.ok()) return status;
@@ -65,7 +65,7 @@ class Bench {
       result.encoded_bytes += chunk.code_bytes;
     }
     if (plan_.cached) {
-      // Some of them, from all over the values.
+      // Chunks spread over the values.
       const auto chosen = std::min<size_t>(chunks_.size(), kMostCachedChunks);
       double seconds[4] = {};
       int64_t bytes = 0;
@@ -123,17 +123,17 @@ class Bench {
     }
   }
 
-  // Turns the four of them over the chunks, round by round, and adds the medians to `seconds`.
+  // Times the four steps over the chunks, round by round, and adds the medians to `seconds`.
   void AddRounds(std::span<MeasuredChunk> chunks, double most_seconds, double seconds[4]) {
     std::vector<double> times[4];
-    // A small working set goes round several times between two looks at the clock.
+    // A small working set is run several times per reading of the clock.
     int64_t bytes = 0;
     for (const MeasuredChunk& c : chunks) bytes += Bytes(c);
     const int64_t turns = std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(bytes, 1));
     const auto begun = Clock::now();
     do {
       for (int what = 0; what < 4; ++what) {
-        if (plan_.cached) Note(Step(what, chunks[0]));   // brings its memory in
+        if (plan_.cached) Note(Step(what, chunks[0]));   // loads its memory into the cache
         const auto start = Clock::now();
         for (int64_t turn = 0; turn < turns; ++turn) {
           for (MeasuredChunk& c : chunks) Note(Step(what, c));

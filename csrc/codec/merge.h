@@ -1,4 +1,4 @@
-// The reducing half of decode_merge, a few values at a time.
+// The reduction step of DecodeMerge, for a few values at a time.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace jaxccomp {
 
-// acc[i] = acc[i] op values[i]. `acc_dtype` is `dtype`, or kFloat32 where `dtype` is a half type.
+// acc[i] = acc[i] op values[i]. `acc_dtype` is `dtype`, or kFloat32 if `dtype` is a half type.
 void MergeValues(DType dtype, const void* values, ReduceOp op, DType acc_dtype, void* acc,
                  int64_t count);
 
 // dst[i] = values[i], rounded to a half type.
 void RoundToHalf(DType dtype, const float* values, void* dst, int64_t count);
 
-// How many values to decode at a time: they stay in the first-level cache.
+// Values to decode at a time: they stay in the first-level cache.
 inline constexpr int64_t kMergeValues = 2048;
 
 }  // namespace jaxccomp

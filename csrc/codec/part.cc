@@ -12,12 +12,12 @@
 namespace jaxccomp {
 namespace {
 
-// What is empty may have no address, which memcpy must not see.
+// Empty arrays may have a null address, which memcpy must not get.
 void CopyValues(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// Two sources commute, so the decoded values need not be anywhere.
+// Values and a code: reductions commute, so the code can be merged into dst without storing decoded values.
 Status MergeInto(const Codec& codec, DType dtype, ReduceOp op, int64_t divisor, void* dst,
                  int64_t count, const void* values, std::span<const std::byte> code,
                  Workspace& workspace) {
@@ -29,7 +29,7 @@ Status MergeInto(const Codec& codec, DType dtype, ReduceOp op, int64_t divisor, 
   return status;
 }
 
-// Decodes all codes, and reduces the values at once.
+// Decodes all codes, then reduces all sources at once.
 Status MergeDecoded(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, void* dst, int64_t count,
                     std::span<const MergeSource> sources, Workspace& workspace) {
   struct Decoded;
@@ -51,8 +51,7 @@ Status MergeDecoded(const Codec* codec, DType dtype, ReduceOp op, int64_t diviso
   return Status::Ok();
 }
 
-// Of a half type: decoded and merged in float, so that lossy codes are not rounded before they are
-// added.
+// For half types: decodes and merges in float, so that lossy codes are not rounded before the addition.
 Status MergeWide(const Codec& codec, DType dtype, ReduceOp op, int64_t divisor, void* dst,
                  int64_t count, std::span<const MergeSource> sources, Workspace& workspace) {
   struct Accumulator;
@@ -110,7 +109,7 @@ Status MergePart(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, 
                      first.values != nullptr ? first.values : second.values,
                      first.values != nullptr ? second.code : first.code, workspace);
   }
-  // What lossless codecs decode is added as raw values are, down to the sign of zeros.
+  // Lossless codes are merged like raw values, for the same bits, including the sign of zeros.
   if (codec != nullptr && codes > 0 && IsHalf(dtype) && !codec->traits().lossless) {
     return MergeWide(*codec, dtype, op, divisor, dst, count, sources, workspace);
   }

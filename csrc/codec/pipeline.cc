@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kLengthBytes = 8;
 
-// What the first stage made.
+// Key of the workspace buffer of the first stage's output.
 struct Between {};
 
 class Pipeline final : public Codec {

@@ -1,8 +1,8 @@
-// Two codecs in a row: the second codes the bytes that the first one made.
+// Two codecs in a row: the second encodes the first's output.
 //
-// Wire format: the second's encoding of the first's, taken as an array of what the first one's
-// bytes are (bfloat16 for "bf16"); before it, unless the first is of fixed rate, the number of the
-// first's bytes (8, little-endian).
+// Wire format: unless the first codec has a fixed rate, its encoded bytes as a number (8 bytes,
+// little-endian); then the second's encoding of the first's output, as an array of the first's
+// EncodedDType (bfloat16 for "bf16").
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace jaxccomp {
 
-// `second` is lossless.
+// `second` must be lossless.
 std::unique_ptr<const Codec> MakePipeline(std::shared_ptr<const Codec> first,
                                           std::shared_ptr<const Codec> second);
 

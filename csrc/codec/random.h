@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011). A number is a function of key and position, so that chunks, threads and
-// machines draw the same ones in any order.
+// 1, 2, 3", SC 2011). A number depends only on key and position, not on chunks, threads, machine or
+// order.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace jaxccomp {
 
 using Philox4x32 = std::array<uint32_t, 4>;
 
-// The 128 bits of `counter` under `key`.
+// The 128 random bits of `counter` under the key.
 JAXCCOMP_HOST_DEVICE inline Philox4x32 Philox(Philox4x32 counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53} * counter[0];
@@ -26,7 +26,7 @@ JAXCCOMP_HOST_DEVICE inline Philox4x32 Philox(Philox4x32 counter, uint32_t key0,
   return counter;
 }
 
-// Which 128 bits: the `index`-th of a tensor, a rank and a step.
+// The `index`-th 128 bits of a tensor, a rank and a step.
 JAXCCOMP_HOST_DEVICE inline Philox4x32 Philox(const RandomKey& key, uint64_t index) {
   return Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), key.tensor,
                  key.rank},

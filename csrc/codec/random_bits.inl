@@ -1,5 +1,5 @@
 // The body of random_bits_avx2.cc and random_bits_avx512.cc: Philox4x32-10 of several counters at
-// once, one in each lane of 64 bits, of which only the lower halves count.
+// once, in the lower halves of 64-bit lanes.
 //
 // Before including it, define JAXCCOMP_RANDOM_KERNELS (the variable to define) and
 // JAXCCOMP_KERNELS_NAME.
@@ -54,7 +54,7 @@ inline void Store(uint16_t* out, Lanes low, Lanes high) {
 }
 #endif
 
-// What is the same for all counters.
+// The parts common to all counters.
 struct Rounds {
   explicit Rounds(const RandomKey& key) : tensor(All(key.tensor)), rank(All(key.rank)) {
     for (uint32_t round = 0; round < 10; ++round) {
@@ -65,7 +65,7 @@ struct Rounds {
   Lanes tensor, rank, key0[10], key1[10];
 };
 
-// kVectors at once, as each round waits for the one before.
+// kVectors at once: a round depends on the one before.
 template <int kVectors>
 inline void Draw(const Rounds& rounds, uint64_t index, uint16_t* out) {
   const Lanes multiplier0 = All(0xD2511F53), multiplier1 = All(0xCD9E8D57);

@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kGrammar =
     "a spec reads \"name\", \"name:key=value,key=value\" or \"first|second\"";
 
-// Longer than any valid spec: text from a file or the wire may be anything.
+// Longer than any valid spec: limits text from files or the wire.
 constexpr size_t kLongestSpec = 1024;
-// Specs are kept for good; programs use a handful.
+// Cached codecs are never freed; programs use a handful.
 constexpr size_t kMostKept = 1024;
 
 std::vector<std::string_view> Split(std::string_view text, char at) {
@@ -69,7 +69,7 @@ std::string Range(const CodecOption& option) {
          " to " + show(option.most);
 }
 
-// The value as it stands in a canonical spec, or what is wrong with it.
+// The value as in a canonical spec, or an error.
 Result<std::string> CheckValue(std::string_view codec, const CodecOption& option,
                                std::string_view value) {
   std::string valid;
@@ -142,7 +142,7 @@ class SpecParser {
   }
 
  private:
-  // Why there is no codec of these options.
+  // The error for options that exclude each other.
   static Status Excluding(const CodecInfo& row, const CodecOptions& options) {
     std::vector<std::string_view> given;
     for (const CodecOption& option : row.options) {
@@ -252,7 +252,7 @@ Result<std::shared_ptr<const Codec>> LookupCodec(std::string_view spec) {
   auto made = Parse(spec);
   if (!made.ok()) return made.status();
   if (known.size() >= kMostKept) return made;
-  // Other ways to write it share the object.
+  // Equivalent specs share the object.
   const std::string canonical = (*made)->traits().spec;
   auto codec = known.try_emplace(canonical, *made).first->second;
   known.try_emplace(std::string(spec), codec);

@@ -1,9 +1,9 @@
-// The codecs on offer, and specs: the strings that name a codec with its options.
+// The table of codecs, and specs: strings that name a codec with its options.
 //
 //   spec  = stage ["|" stage]                      "bf16|lossless"
 //   stage = name [":" key "=" value {"," ...}]     "int8:block=32,rounding=stochastic"
 //
-// A second stage codes the bytes that the first one made, and must be lossless.
+// A second stage encodes the first one's bytes, and must be lossless.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace jaxccomp {
 
-// A key that a codec takes: one of some words, or a number within limits.
+// An option of a codec: one of some words, or a number within limits.
 struct CodecOption {
   std::string_view name;
   std::string_view default_value;      // part of the wire format: never changed
@@ -34,7 +34,7 @@ class CodecOptions {
   std::string_view Text(std::string_view name) const { return values_.find(name)->second; }
   int64_t Integer(std::string_view name) const;
   double Number(std::string_view name) const;
-  // The canonical spec: the name and the options that are not at their defaults, by name.
+  // The canonical spec: the codec's name and its non-default options, sorted by name.
   const std::string& spec() const { return spec_; }
 
  private:
@@ -47,31 +47,31 @@ class CodecOptions {
 struct CodecInfo {
   std::string_view name;
   std::string_view description;
-  std::string_view ratio;              // what to expect, in words
-  std::string_view error = {};         // likewise; empty when lossless
+  std::string_view ratio;              // typical, as text
+  std::string_view error = {};         // as text; empty if lossless
   bool lossless = false;
   DTypeSet dtypes = 0;
-  std::span<const CodecOption> options = {};   // by name
-  // Null for options that exclude each other.
+  std::span<const CodecOption> options = {};   // sorted by name
+  // Returns null for options that exclude each other.
   std::unique_ptr<const Codec> (*make)(const CodecOptions&) = nullptr;
-  // Why it cannot be used here, such as a library that is not found; empty when it can.
+  // Why it cannot be used here, such as a missing library; empty if it can.
   std::string (*missing)() = nullptr;
 };
 
 std::span<const CodecInfo* const> CodecTable();
 
-// One stage of a spec: its row, and the options that it has.
+// One stage of a spec: its row and its options.
 struct CodecStage {
   const CodecInfo* row;
   CodecOptions options;
 };
 
-// The stages that a spec names, for those who code by other means than the codec itself.
-// kInvalidArgument lists what is valid.
+// The stages of a spec, for other implementations of a codec. The text of kInvalidArgument lists the
+// valid choices.
 Result<std::vector<CodecStage>> ParseCodecSpec(std::string_view spec);
 
-// The codec that a spec names. kInvalidArgument lists what is valid; kUnavailable says what is
-// missing. Equal specs give the same object.
+// The codec of a spec. The text of kInvalidArgument lists the valid choices, the one of kUnavailable
+// names the missing part. Equal specs give the same object.
 Result<std::shared_ptr<const Codec>> LookupCodec(std::string_view spec);
 
 }  // namespace jaxccomp

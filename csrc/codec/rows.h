@@ -1,4 +1,4 @@
-// The rows that each family of codecs adds to the table.
+// The table rows of each family of codecs.
 #pragma once
 
 #include <span>

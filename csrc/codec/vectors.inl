@@ -1,15 +1,15 @@
 // Vectors of the instruction set that the including file is compiled for: AVX2, or AVX-512 with VBMI and VBMI2.
-// Kernels on top of them are written once. Everything is in an unnamed namespace, so that no function compiled
-// for a newer processor can be linked in where an older one runs.
+// Kernels on top of them are written once. Everything is in an unnamed namespace, so that the linker cannot use a
+// function compiled for a newer processor on an older one.
 //
-// They are the compiler's vectors (GCC, Clang), with C++'s operators lane by lane. vectors_avx2.inl and
-// vectors_avx512.inl define under the same names what operators do not say well, or at all:
-//   Mask<V>: some lanes of V. Equal and Greater (of lanes below half their range) give one; MaskOf<V>(bits) and
-//     BitsOf(mask) convert it; Select(mask, a, b); CountUp(v, mask) adds 1 to those lanes.
+// The types are the compiler's vectors (GCC, Clang), with C++'s operators per lane. vectors_avx2.inl and
+// vectors_avx512.inl define the same further operations:
+//   Mask<V>: a set of lanes of V. Equal and Greater (of lanes below half their range) return one; MaskOf<V>(bits)
+//     and BitsOf(mask) convert it; Select(mask, a, b); CountUp(v, mask) adds 1 to the lanes of the mask.
 //   UnpackLow8 to UnpackHigh64 and Pack16, within 16 bytes; TableOf(16 bytes) and LookUp(table, indices).
 //   Widen: bytes to lanes of 32 bits. StoreNarrow: 64 lanes, given by vectors, to bytes.
 //   Bits64<Word>: a bit for each of 64 words, from the masks of vectors.
-//   Compress: lanes whose bits are set to the front, anything behind them; Expand: the inverse, else 0.
+//   Compress: moves lanes with set bits to the front; the rest is undefined. Expand: the inverse; other lanes are 0.
 #include <immintrin.h>
 
 #include <bit>
@@ -73,7 +73,7 @@ constexpr int kParts = 64 / kVectorBytes;
 struct Bytes {
   U8 part[kParts];
 };
-// Part by part: a copy of the whole would go through memory.
+// Part by part: copying the struct would go through memory.
 inline Bytes LoadBytes(const uint8_t* at) {
   Bytes v;
   for (int k = 0; k < kParts; ++k) v.part[k] = Load<U8>(at + k * kVectorBytes);

@@ -1,5 +1,5 @@
-// A part of vectors.inl. AVX2 has no instruction that compresses or expands: eight words are moved by a shuffle
-// out of a table with a row per mask.
+// A part of vectors.inl. AVX2 cannot compress or expand: a shuffle from a table with a row per mask moves eight
+// words.
 namespace jaxccomp::vectors {
 namespace {
 
@@ -57,7 +57,7 @@ inline uint64_t NotEqual(const Bytes& v, U8 byte, uint64_t among) {
   return among & ~Bits64<uint8_t>([&](int k) { return Equal(v.part[k], byte); });
 }
 inline uint64_t LoadMask(const uint8_t* at) { return Load<uint64_t>(at); }
-// The masks of 64 bits.
+// Part k of the mask of 64 bits.
 inline Mask<U8> SpreadPart(uint64_t bits, int k) {
   const U8 spread = U8(_mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
                                           0x0303030303030303));
@@ -93,7 +93,7 @@ inline void StoreNarrow(uint8_t* to, F vector) {
       const Native low = _mm256_packus_epi32(Native(vector(2 * k)), Native(vector(2 * k + 1)));
       const Native high =
           _mm256_packus_epi32(Native(vector(2 * k + 2)), Native(vector(2 * k + 3)));
-      Store(to + 16 * k,   // packing goes by halves of 16 bytes
+      Store(to + 16 * k,   // packus works within halves of 16 bytes
             _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high),
                                         _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
     }
@@ -132,8 +132,8 @@ template <typename V>
 inline V UnpackHigh64(V a, V b) { return V(_mm256_unpackhi_epi64(Native(a), Native(b))); }
 inline U8 Pack16(U8 a, U8 b) { return U8(_mm256_packus_epi16(Native(a), Native(b))); }
 
-// By masks of eight words: compress[m] brings the words whose bits are set in m to the begin, compress_to_end[m]
-// to the end, and expand[m] the first ones to where the bits are.
+// Shuffles by mask m of eight words: compress[m] moves the words with a set bit to the front, compress_to_end[m]
+// to the end; expand[m] moves the first words to the set bits.
 template <int kWordBytes>
 struct Shuffles {
   using Rows = uint8_t[256][8 * kWordBytes];
@@ -144,7 +144,7 @@ constexpr Shuffles<kWordBytes> MakeShuffles() {
   Shuffles<kWordBytes> made{};
   for (unsigned mask = 0; mask < 256; ++mask) {
     for (auto* rows : {&made.compress, &made.compress_to_end, &made.expand}) {
-      for (uint8_t& byte : (*rows)[mask]) byte = 0x80;   // gives 0
+      for (uint8_t& byte : (*rows)[mask]) byte = 0x80;   // shuffles to 0
     }
     int next = 0, last = 8 - std::popcount(mask);
     for (int word = 0; word < 8; ++word) {

@@ -2,8 +2,7 @@
 namespace jaxccomp::vectors {
 namespace {
 
-// A load that the compiler does not fold into its uses: twice from an unaligned address costs more than a
-// register.
+// Keeps the compiler from folding the load into each use: two unaligned loads cost more than a register.
 inline U8 LoadOnce(const void* at) {
   U8 v = Load<U8>(at);
   asm("" : "+v"(v));
@@ -29,7 +28,7 @@ inline Mask<U32> Greater(U32 a, U32 b) { return _mm512_cmpgt_epu32_mask(Native(a
 template <typename V>
 inline Mask<V> MaskOf(uint64_t bits) { return static_cast<Mask<V>>(bits); }
 inline Mask64 And(const Mask64& a, const Mask64& b) { return {{_kand_mask64(a.part[0], b.part[0])}}; }
-// Masks of 64 bytes, which stay in the registers of masks.
+// Operations on 64-byte masks that stay in mask registers.
 inline uint64_t AndMasks(uint64_t a, uint64_t b) { return _kand_mask64(a, b); }
 inline int CountBoth(uint64_t a, uint64_t b) {
   return std::popcount(_cvtmask64_u64(a) & _cvtmask64_u64(b));
@@ -37,11 +36,10 @@ inline int CountBoth(uint64_t a, uint64_t b) {
 inline uint64_t NotEqual(const Bytes& v, U8 byte, uint64_t among) {
   return _mm512_mask_cmpneq_epi8_mask(among, Native(v.part[0]), Native(byte));
 }
-// A load that the compiler does not turn into one to a general register and a move: of those there can be only
-// one per cycle.
+// Loads directly to a mask register. The compiler would load a general register and move it: one move per cycle.
 inline uint64_t LoadMask(const uint8_t* at) {
 #if defined(__SANITIZE_ADDRESS__)
-  return Load<uint64_t>(at);   // which the sanitizer sees
+  return Load<uint64_t>(at);   // the sanitizer cannot check the asm
 #endif
   typedef uint64_t Unaligned __attribute__((aligned(1), may_alias));
   __mmask64 mask;
@@ -62,7 +60,7 @@ inline U32 Select(Mask<U32> mask, U32 a, U32 b) {
 template <typename V>
 inline V CountUp(V v, Mask<V> mask) { return Select(mask, v + 1, v); }
 
-// A bit for each of 64 words, of the vectors' masks, or of their signs.
+// A bit for each of 64 words, from the vectors' masks or sign bits.
 template <typename Word, typename F>
 inline uint64_t Bits64(F mask_of) {
   uint64_t bits = 0;
@@ -103,7 +101,7 @@ inline U32 MulHigh(U32 a, U32 b) {
   const Native odd = _mm512_mul_epu32(Native(U64(a) >> 32), Native(U64(b) >> 32));
   return Select(0xaaaa, U32(odd), U32(even));
 }
-// The sum of lanes up to each.
+// Inclusive prefix sums of the lanes.
 inline U32 PrefixSums(U32 v) {
   v += U32(_mm512_alignr_epi32(Native(v), Native{}, 15));
   v += U32(_mm512_alignr_epi32(Native(v), Native{}, 14));
@@ -131,8 +129,7 @@ template <typename V>
 inline V UnpackHigh64(V a, V b) { return V(_mm512_unpackhi_epi64(Native(a), Native(b))); }
 inline U8 Pack16(U8 a, U8 b) { return U8(_mm512_packus_epi16(Native(a), Native(b))); }
 
-// Compressing goes to a register and from there to memory: with a memory destination, the instruction is
-// microcode on Zen 4, and so is expanding out of memory there.
+// Compresses to a register, then stores: on Zen 4, compressing to memory and expanding from memory are microcode.
 inline uint8_t* Compress(U8 v, uint64_t bits, uint8_t* to) {
   Store(to, _mm512_maskz_compress_epi8(bits, Native(v)));
   return to + std::popcount(bits);
@@ -146,7 +143,7 @@ inline Bytes Expand(uint64_t bits, const uint8_t* from) {
 inline Bytes ExpandInto(const Bytes& v, const Mask64& mask, uint64_t, const uint8_t* from) {
   return {{U8(_mm512_mask_expand_epi8(Native(v.part[0]), mask.part[0], Native(LoadOnce(from))))}};
 }
-// Words of 16 or 32 bits: vectors of them, whose bits are a mask.
+// Vectors of 16-bit or 32-bit words, and their Compress and Expand with a bit per word.
 using Words16 = U16;
 using Words32 = U32;
 inline U16 Compress(U16 v, uint64_t bits) {
@@ -161,7 +158,7 @@ inline U16 Expand(U16 v, uint64_t bits) {
 inline U32 Expand(U32 v, uint64_t bits) {
   return U32(_mm512_maskz_expand_epi32(MaskOf<U32>(bits), Native(v)));
 }
-// Words of 16 bits in the place of as many of 32.
+// Store 16-bit words as 32-bit words; load them back.
 inline void StoreWide(uint32_t* to, U16 v) {
   Store(to, _mm512_cvtepu16_epi32(_mm512_castsi512_si256(Native(v))));
   Store(to + 16, _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(Native(v), 1)));
@@ -172,8 +169,8 @@ inline U16 LoadWide(const uint32_t* from, U16) {
                                 _mm512_cvtepi32_epi16(Load<Native>(from + 16)), 1));
 }
 
-// The low halves of the lanes whose bits are set, in their order, below `end`; returns where they begin. 32
-// bytes below `end` are written, as a store with a mask takes many times as long on some processors.
+// Stores the low halves of lanes with a set bit below `end`, in order; returns their start. Always writes 32 bytes
+// below `end`: a masked store is many times slower on some processors.
 inline std::byte* StoreHalvesBelow(std::byte* end, U32 v, uint32_t bits) {
   const int words = std::popcount(bits);
   const __m256i given = _mm512_cvtepi32_epi16(Native(Compress(v, bits)));
@@ -183,14 +180,14 @@ inline std::byte* StoreHalvesBelow(std::byte* end, U32 v, uint32_t bits) {
   Store(end - 32, _mm256_permutexvar_epi16(places, given));
   return end - 2 * words;
 }
-// The inverse: the next ones to the lanes.
+// The inverse: loads the next halves to the lanes with a set bit.
 inline U32 TakeHalves(const std::byte** at, uint32_t bits) {
   const U32 halves = U32(_mm512_cvtepu16_epi32(Load<__m256i>(*at)));
   *at += 2 * std::popcount(bits);
   return Expand(halves, bits);
 }
 
-// 16 numbers, and one of two lots of 16.
+// Look-up in a table of 16 numbers, or in one of two tables, selected per lane.
 struct Table16 {
   explicit Table16(const uint32_t* at) : of(Load<U32>(at)) {}
   U32 At(U32 index) const { return U32(_mm512_permutexvar_epi32(Native(index), Native(of))); }

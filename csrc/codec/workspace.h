@@ -1,5 +1,5 @@
-// Scratch memory that outlives calls, so that coding allocates nothing once it has run. One per
-// thread that codes; a call uses it alone.
+// Scratch memory that is kept between calls, so that repeated coding does not allocate. One per
+// coding thread; used by one call at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace jaxccomp {
 
 class Workspace {
  public:
-  // The workspace's only T, made by its first use.
+  // The workspace's only T, created at first use.
   template <typename T>
   T& Get() {
     for (const auto& [key, object] : objects_) {
@@ -23,8 +23,8 @@ class Workspace {
     return *made;
   }
 
-  // At least `bytes` bytes, aligned to 64, of what was left there. `Use` says what for: memory for
-  // different uses does not overlap. Valid until the next call for this use.
+  // At least `bytes` bytes, aligned to 64, with undefined contents. Buffers of different `Use` do not
+  // overlap. Valid until the next call with this `Use`.
   template <typename Use>
   std::byte* Bytes(int64_t bytes) {
     return Get<Buffer<Use>>().Reserve(bytes);
@@ -42,7 +42,7 @@ class Workspace {
   struct Buffer {
     std::byte* Reserve(int64_t bytes) {
       if (bytes > capacity_bytes) {
-        memory.reset();   // not both at once
+        memory.reset();   // free before allocating: the peak is lower
         capacity_bytes = 0;
         memory.reset(new (std::align_val_t(64)) std::byte[static_cast<size_t>(bytes)]);
         capacity_bytes = bytes;

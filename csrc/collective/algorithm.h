@@ -1,4 +1,4 @@
-// The collectives, their algorithms, and the table that names them.
+// The table of collectives and the table of their algorithms.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class Collective : uint8_t {
 };
 inline constexpr int kCollectiveCount = 21;
 
-// How many blocks an operation's input and output have: one, or one per rank.
+// The number of blocks of an operation's input or output: one, or one per rank.
 enum class Blocks : uint8_t { kOne, kPerRank };
 
 struct CollectiveInfo {
@@ -36,52 +36,52 @@ Result<Collective> ParseCollective(std::string_view name);
 
 struct RegisteredSchedules;   // registered.h
 
-// All that a schedule depends on. Sizes are bytes of a block (schedule.h).
+// The arguments of a schedule. Sizes are bytes of a block (schedule.h).
 struct Problem {
   int rank = 0;
   int ranks = 1;
   int root = 0;
   int64_t block_bytes = 0;       // uniform collectives: size of each block
   int64_t chunk_bytes = 512 << 10;
-  bool coded = false;            // a codec stands behind encode and decode: travelling values
-                                 // are encoded; false: no encode or decode task at all
-  bool bounded = false;          // coded: codes hold a smaller range than values. Partial sums may be
-                                 // beyond that range where the result is not, and travel uncoded
-  bool exact = false;            // coded: decoding gives the very values that were encoded, so who has
-                                 // them takes those
+  bool coded = false;            // there is a codec: values are encoded before they are sent; false:
+                                 // no encode or decode tasks
+  bool bounded = false;          // coded: the codec has a smaller range than the values. Partial sums may
+                                 // exceed it even if the result does not: they are sent uncoded
+  bool exact = false;            // coded: the codec is lossless: the encoder keeps its own values instead
+                                 // of decoding
   bool feedback = false;         // kAllreduce, kReduceScatter: Residual gets the compression errors,
-                                 // each one's on one rank; ranges that a rank encodes nothing of are
+                                 // each error on one rank; ranges of which a rank encodes nothing are
                                  // not written
   bool reverse = false;          // kScan, kExscan: from the last rank to the first
   bool wide = false;             // the dtype is a half type: sums must be merged at once
-  int partitions = 0;            // parameter_server: into how many parts a block is cut; 0: a
-                                 // sound number
-  int rotation = 0;              // parameter_server: which rank serves the first part
-  std::vector<int> hosts = {};   // by rank: a number for its host; empty: each has its own
+  int partitions = 0;            // parameter_server: the number of parts of a block; 0: the
+                                 // algorithm's default
+  int rotation = 0;              // parameter_server: the rank that serves the first part
+  std::vector<int> hosts = {};   // by rank: an id of its host; empty: one rank per host
   bool multi_slot = false;       // the executor sends and receives grouped messages (schedule.h)
   // v-variants: bytes from rank s to rank d at [s * ranks + d] (alltoallv); for allgatherv,
   // gatherv, scatterv and reduce_scatterv the size of rank i's block at [i].
   std::vector<int64_t> counts = {};
-  // kPermute: (source, destination) pairs. kSendrecv: {(rank, dest), (source, rank)}, -1 for nobody.
+  // kPermute: (source, destination) pairs. kSendrecv: {(rank, dest), (source, rank)}; -1: no rank.
   std::vector<std::pair<int, int>> pairs = {};
-  // kSend, kRecv, and kSendrecv between programs that differ, in place of pairs: what goes out
-  // (block_bytes, coded) and what comes in are two messages that have nothing to do with each other.
+  // Instead of pairs, for kSend, kRecv, and kSendrecv between different programs: the message sent
+  // (block_bytes, coded) and the message received are independent.
   struct Messages {
-    int destination = -1;         // below 0: nobody
+    int destination = -1;         // below 0: no rank
     int source = -1;
     int64_t received_bytes = 0;
     bool received_coded = false;
-    int64_t status_begin = -1;    // in the output block: where it says who sent what came in; below
-    int64_t status_bytes = 0;     // 0: nowhere
+    int64_t status_begin = -1;    // place in the output block of the received message's source and tag;
+    int64_t status_bytes = 0;     // status_begin below 0: none
   };
   std::optional<Messages> messages = {};
   // kRaggedAlltoall, per peer in bytes of the one input and output block.
   std::vector<int64_t> send_offsets = {}, send_sizes = {}, recv_offsets = {}, recv_sizes = {};
-  // Those that the program has made for this problem; null: the algorithm makes its own.
+  // The custom schedules of this problem; null: the algorithm builds one.
   const RegisteredSchedules* registered = nullptr;
 };
 
-// The tag of the message, from the rank to itself, that brings a receive its status.
+// The tag of the message from the rank to itself with the status of a receive.
 inline constexpr uint32_t kStatusMessage = 1 << 16;
 
 struct Algorithm {
@@ -89,17 +89,16 @@ struct Algorithm {
   std::string_view name;         // "chain", "ring", ...
   std::string_view description;  // one line: steps and bytes sent per rank
   Schedule (*build)(const Problem&);
-  // Of reductions: ranks send reductions of some ranks' values to ranks that reduce them further. Values of
-  // half types would be rounded at each hop, so callers pass them in as float32. Others merge all values
-  // of an element at once.
+  // For reductions: ranks send partial reductions to ranks that reduce them further. Half types would be
+  // rounded at each hop, so callers convert them to float32. False: all values of an element are merged at once.
   bool sends_partial = false;
 };
 
 std::span<const Algorithm> AlgorithmTable();
 
-// The algorithm of that name, or for "auto" the default for this problem (a static rule of
-// size and ranks, collective/defaults.h). Unknown names: kInvalidArgument listing the algorithms of the
-// collective.
+// The algorithm of this name, or for "auto" the default for this problem (a static rule of size and
+// ranks, collective/defaults.h). For unknown names kInvalidArgument, whose text lists the collective's
+// algorithms.
 Result<const Algorithm*> SelectAlgorithm(Collective c, std::string_view name,
                                          const Problem& problem);
 

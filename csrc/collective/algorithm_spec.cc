@@ -13,7 +13,7 @@ Status Wrong(std::string_view text, const std::string& what) {
   return {Code::kInvalidArgument, "algorithm \"" + std::string(text) + "\": " + what};
 }
 
-// A count within [least, most]; -1 when the text is none.
+// Parses an integer within [least, most]; -1 if the text is none.
 int64_t Number(std::string_view text, int64_t least, int64_t most) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -69,7 +69,7 @@ Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text) {
         return Wrong(text, "chunk is a number of bytes from " + std::to_string(kBlockAlign) +
                                ", not \"" + std::string(value) + "\"");
       }
-      spec.chunk_bytes = spec.chunk_bytes / kBlockAlign * kBlockAlign;  // where elements end
+      spec.chunk_bytes = spec.chunk_bytes / kBlockAlign * kBlockAlign;  // an element boundary for all dtypes
     } else if (key == "partitions" && spec.name == "parameter_server") {
       spec.partitions = static_cast<int>(Number(value, 1, kMostPartitions));
       if (spec.partitions < 0) {

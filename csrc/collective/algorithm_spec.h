@@ -1,5 +1,5 @@
 // Parses the argument algorithm=: a name with options, such as "two_shot:chunk=131072" or
-// "parameter_server:partitions=2", or the key of schedules that the program has made (registered.h).
+// "parameter_server:partitions=2", or the key of custom schedules (registered.h).
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,20 @@
 namespace jaxccomp {
 
 struct AlgorithmSpec {
-  std::string_view name;      // part of the text; "auto" leaves the choice to the table
-  int64_t chunk_bytes = 0;    // 0: as the options say
-  int partitions = 0;         // 0: a sound number
+  std::string_view name;      // points into the text; "auto": the table chooses
+  int64_t chunk_bytes = 0;    // 0: the default of the options
+  int partitions = 0;         // 0: the algorithm's default
   const RegisteredSchedules* registered = nullptr;
 
-  // Sets what was given.
+  // Sets the given options.
   void ApplyTo(Problem* problem) const;
 };
 
-// kInvalidArgument that says what is allowed when there is no such algorithm, or it does not take
-// such an option.
+// kInvalidArgument for an unknown algorithm or option; its text lists the valid ones.
 Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text);
 
-// SelectAlgorithm, of what is named; `problem` has had the spec applied to it. Registered schedules were made
-// for one problem: kInvalidArgument for any other one.
+// Returns the algorithm of the spec; ApplyTo(problem) has been called. Registered schedules were made for one
+// problem: kInvalidArgument for another one.
 Result<const Algorithm*> SelectAlgorithm(Collective c, const AlgorithmSpec& spec, const Problem& problem);
 
 }  // namespace jaxccomp

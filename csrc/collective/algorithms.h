@@ -1,5 +1,5 @@
-// The build functions behind the algorithm table, one line per algorithm; each is a pure
-// function of the Problem. The prose of an algorithm stands at its definition.
+// The build functions of the algorithm table: pure functions of the Problem. The definitions describe
+// the algorithms.
 #pragma once
 
 #include "collective/algorithm.h"

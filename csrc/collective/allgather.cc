@@ -1,5 +1,5 @@
-// All-gather: every rank's block on every rank. With a codec each block is encoded once, by
-// its owner, who decodes its own code of a lossy codec as well: all ranks hold the same values.
+// All-gather: every rank's block on every rank. With a codec, a block's owner encodes it once. With a
+// lossy codec the owner also decodes its own code, so that all ranks hold the same values.
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace jaxccomp {
 
-// Everyone sends its block to everyone. One step, ranks - 1 blocks sent per rank.
+// Every rank sends its block to every other rank. One step, ranks - 1 blocks sent per rank.
 Schedule AllgatherDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
@@ -62,8 +62,9 @@ Schedule AllgatherRing(const Problem& problem) {
 
 namespace {
 
-// Raw, a message of half the ranks' blocks is no larger than others. Coded, blocks travel one by one,
-// and a lane holds a code of each: no more than two chunks for each rank that it receives from.
+// Pieces to cut a chunk into. Uncoded: a message has up to half of the ranks' blocks, and must not be larger than
+// others. Coded: blocks are sent one by one, and a lane holds a code of each: at most two chunks per rank that it
+// receives from.
 int BruckPieces(const Problem& problem) {
   if (!problem.coded) return problem.ranks;
   const int sources = std::bit_width(static_cast<unsigned>(problem.ranks - 1));
@@ -72,8 +73,8 @@ int BruckPieces(const Problem& problem) {
 
 }  // namespace
 
-// Bruck: at step s a rank sends the first 2^s blocks it has (its own and those of the ranks after
-// it) to the rank 2^s before it. log2(ranks) steps, ranks - 1 blocks sent per rank.
+// Bruck: at step s a rank sends its first 2^s blocks (its own and the blocks of the ranks after it) to
+// rank - 2^s. log2(ranks) steps, ranks - 1 blocks sent per rank.
 Schedule AllgatherBruck(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, BruckPieces(problem));

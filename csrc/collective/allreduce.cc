@@ -1,7 +1,7 @@
-// Allreduce: the reduction of all ranks' blocks, on every rank and bitwise the same there.
+// Allreduce: the reduction of all ranks' blocks, bitwise equal on every rank.
 //
-// Output may be the operand's memory: a task that writes a range of Output comes after all
-// tasks of its rank that read that range of Input.
+// Output may be the operand's memory: a task that writes a range of Output depends on all tasks of its
+// rank that read this range of Input.
 
 #include <algorithm>
 #include <utility>
@@ -14,9 +14,9 @@
 
 namespace jaxccomp {
 
-// Everyone sends its block to everyone and merges all of them at once, in rank order. One step,
-// ranks - 1 blocks sent per rank. With a codec a rank takes its own values from its own
-// code too, as the others do, or its sum would differ from theirs.
+// Every rank sends its block to every other rank and merges all blocks at once, in rank order. One step,
+// ranks - 1 blocks sent per rank. With a codec a rank also decodes its own code, as the others do, because
+// otherwise the sums would differ.
 Schedule AllreduceOneShot(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, /*pieces=*/2);
@@ -42,10 +42,10 @@ Schedule AllreduceOneShot(const Problem& problem) {
 
 namespace {
 
-// Parts of the block, each with a rank that owns it: all send it their values, it merges them at
-// once, in rank order, and sends the result to all. Chunk by chunk, so that wire and merge overlap.
-// With a codec the merged part is encoded once and everyone, its owner too, decodes that code.
-// Part i belongs to rank first + i; with more parts than ranks, so many at a time.
+// Each part of the block has an owner: all ranks send the owner their values of the part; it merges them
+// at once, in rank order, and sends the result to all. Chunk by chunk, so that sends and merges overlap.
+// With a codec the merged part is encoded once, and all ranks, also the owner, decode this code. Part i
+// belongs to rank first + i, modulo ranks; at most `ranks` parts at a time.
 Schedule ByOwners(const Problem& problem, int parts, int first) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, /*pieces=*/2);
@@ -95,8 +95,8 @@ Schedule AllreduceTwoShot(const Problem& problem) {
   return ByOwners(problem, problem.ranks, /*first=*/0);
 }
 
-// HiPress's bipartite shape: servers that take turns from operation to operation, as many as there
-// are partitions. A small block goes to one server, in one piece.
+// HiPress's bipartite shape: one server per partition; the servers rotate from operation to operation. A
+// small block goes to one server, as one part.
 Schedule AllreduceParameterServer(const Problem& problem) {
   constexpr int64_t kLeastBytes = 64 << 10;
   const int64_t sound = std::clamp<int64_t>(problem.block_bytes / kLeastBytes, 1, problem.ranks);
@@ -104,9 +104,9 @@ Schedule AllreduceParameterServer(const Problem& problem) {
   return ByOwners(problem, parts, problem.rotation % problem.ranks);
 }
 
-// Ring reduce-scatter, then ring all-gather. 2 (ranks - 1) steps, 2 (ranks - 1) / ranks
-// blocks sent per rank, to the successor only. Part i is merged in the order of ranks i + 1,
-// ..., i. With a codec each hop of the first half encodes anew; the second half forwards codes.
+// Ring reduce-scatter, then ring all-gather. 2 (ranks - 1) steps, 2 (ranks - 1) / ranks blocks sent per
+// rank, to the successor only. Part i is merged in the order of ranks i + 1, ..., i. With a codec each hop
+// of the first half encodes again; the second half forwards codes.
 Schedule AllreduceRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, /*pieces=*/problem.coded && !problem.bounded ? 3 : 4);
@@ -162,7 +162,7 @@ void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
   for (int step = 0; step < doubling.steps; ++step) {
     const int partner = place ^ (1 << step);
     const int peer = doubling.RankAt(partner);
-    // By now 2^step places hold the same values.
+    // At this step 2^step places have the same values.
     const int first = doubling.RankAt(place >> step << step);
     const uint32_t tag = Tag(kFirstStep + step, lane);
     const Message mine = flow.PackShared(first, tag, held, ready);
@@ -186,11 +186,11 @@ void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
 
 }  // namespace
 
-// At step s partners at distance 2^s exchange all they have and merge, lower ranks first; log2
-// of ranks steps, as many blocks sent per rank. With more ranks than a power of two, some hand
-// their block to a neighbour first and get the result from it. With a codec both partners
-// merge from both codes, so that they keep identical values; a rank that sat out gets the two
-// codes of the last step instead of its result, and comes to the same bits.
+// At step s partners at distance 2^s exchange their partial sums and merge them, lower ranks first;
+// log2(ranks) steps and blocks sent per rank. If the ranks are no power of two, some first send their
+// block to a neighbour, and receive the result from it. With a codec both partners merge from both codes,
+// so that they have equal values; a rank that does not participate receives the two codes of the last
+// step instead of the result, and computes the same bits.
 Schedule AllreduceRecursiveDoubling(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(OfPartialSums(problem), /*pieces=*/4);

@@ -1,4 +1,4 @@
-// All-to-all: block i of rank r becomes block r of rank i. The own block is copied, not coded.
+// All-to-all: block i of rank r becomes block r of rank i. A rank's own block is copied, not encoded.
 
 #include <algorithm>
 #include <utility>
@@ -10,11 +10,11 @@
 namespace jaxccomp {
 namespace {
 
-// Chunks that a rank sends at a time in an exchange between pairs: enough to keep a link busy.
+// Chunks in flight per rank in a pairwise exchange: enough to keep a link busy.
 constexpr int64_t kOutstanding = 4;
 
-// The task that sending the next chunk of `sent` waits for: what was sent kOutstanding full chunks
-// before. Blocks smaller than a chunk wait for fewer.
+// The send that the next chunk of `sent` depends on: the one kOutstanding full chunks before. With blocks
+// smaller than a chunk, correspondingly more sends are in flight.
 TaskId Before(const std::vector<TaskId>& sends, const std::vector<Slot>& sent,
               int64_t chunk_bytes) {
   const int64_t least_bytes = std::max<int64_t>(sent[0].bytes(), 1);
@@ -25,14 +25,14 @@ TaskId Before(const std::vector<TaskId>& sends, const std::vector<Slot>& sent,
 
 void CopyOwn(Flow& flow, Slot dst, Slot source) {
   const std::vector<Slot> to = flow.Chunks(dst), from = flow.Chunks(source);
-  // A ragged exchange may offer itself more than it takes.
+  // In a ragged exchange a rank may send itself more than it receives.
   for (size_t k = 0; k < std::min(to.size(), from.size()); ++k) flow.Copy(to[k], from[k]);
 }
 
 }  // namespace
 
-// At step s a rank sends to rank + s and receives from rank - s; ranks - 1 blocks sent per rank. The
-// steps follow each other, so that no link has to carry the chunks of several ranks at once.
+// At step s a rank sends to rank + s and receives from rank - s; ranks - 1 blocks sent per rank. The steps
+// are sequential, so that a link carries the chunks of one rank at a time.
 Schedule AlltoallPairwise(const Problem& problem) {
   Flow flow(problem);
   const int ranks = problem.ranks;
@@ -40,7 +40,7 @@ Schedule AlltoallPairwise(const Problem& problem) {
   const auto bytes_between = [&](int source, int destination) {
     return varying ? problem.counts[int64_t{source} * ranks + destination] : problem.block_bytes;
   };
-  // Lanes are numbered alike on all ranks, whatever their blocks.
+  // Lane numbers must agree on all ranks: use the largest block.
   int64_t largest = problem.block_bytes;
   for (int64_t bytes : problem.counts) largest = std::max(largest, bytes);
   const size_t most_chunks = flow.Chunks(OutputSlot(0, 0, largest)).size();
@@ -64,7 +64,7 @@ Schedule AlltoallPairwise(const Problem& problem) {
   return std::move(flow).Finish();
 }
 
-// Ranges by peer, sent and received straight. A rank knows its own sizes only.
+// Sends and receives one range per peer directly. A rank knows only its own sizes.
 Schedule RaggedAlltoallDirect(const Problem& problem) {
   Flow flow(problem);
   ChunkSlots sent(flow.ranks), landed(flow.ranks);
@@ -92,10 +92,10 @@ Schedule RaggedAlltoallDirect(const Problem& problem) {
   return std::move(flow).Finish();
 }
 
-// Bruck: the block that has `distance` ranks to go travels by the binary digits of that distance;
-// at step s all blocks with digit s set go to rank + 2^s together. log2(ranks) messages of up
-// to ranks / 2 blocks per rank. Blocks in transit lie in scratch, on their last hop they land in
-// place, so nothing is rotated or packed.
+// Bruck: a block for the rank at `distance` is forwarded by the binary digits of the distance: at step s
+// all blocks whose digit s is set go to rank + 2^s in one message. log2(ranks) messages of up to
+// ranks / 2 blocks per rank. Blocks in transit are in Scratch; the last hop receives into Output, so no
+// final rotation is needed.
 Schedule AlltoallBruck(const Problem& problem) {
   Flow flow(problem, /*pieces=*/problem.ranks);
   int64_t phase = 0;
@@ -103,7 +103,7 @@ Schedule AlltoallBruck(const Problem& problem) {
   for (size_t k = 0; k < chunks.size(); ++k) {
     flow.Lane(k);
     const Slot range = chunks[k];
-    // held[i]: the block that came from rank - (the digits of i walked so far).
+    // held[i]: a block with distance i from source to destination; its source is rank - (digits of i processed).
     std::vector<Message> held(flow.ranks);
     for (int i = 1; i < flow.ranks; ++i) held[i] = flow.Pack(In(range, flow.Peer(i)));
     for (int digit = 1; digit < flow.ranks; digit *= 2, ++phase) {

@@ -1,6 +1,6 @@
-// Broadcast: one rank's block to all. Values travel unchanged, so with a codec each is encoded
-// once, at the root, and the code is forwarded as it is, decoded in overlap. Of a lossy codec the root too
-// takes what its code decodes to, so that all ranks have the same values.
+// Broadcast: one rank's block to all. With a codec, the root encodes once; other ranks forward the code and
+// decode it meanwhile. With a lossy codec the root also decodes its own code, so that all ranks have the same
+// values.
 
 #include <utility>
 #include <vector>
@@ -13,10 +13,9 @@ namespace jaxccomp {
 
 namespace {
 
-// The chunks go down the chain root, root + 1, ..., each rank forwarding a chunk while it receives
-// the next. Steps: ranks - 1 + chunks. Every rank but the last sends the block once, which
-// for large blocks is as fast as the root can send at all. `anew`: each hop encodes for itself what
-// it has decoded.
+// The chunks go down the chain root, root + 1, ...; each rank forwards a chunk while it receives the next.
+// Steps: ranks - 1 + chunks. Every rank except the last sends the block once: for large blocks the time of
+// one send by the root. `anew`: each hop decodes and encodes again.
 Schedule Chain(const Problem& problem, bool anew) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
@@ -44,11 +43,10 @@ Schedule Chain(const Problem& problem, bool anew) {
 
 Schedule BcastChain(const Problem& problem) { return Chain(problem, /*anew=*/false); }
 
-// What libraries do that compress between two ranks and know nothing of the collective: here to
-// compare with.
+// For comparison: recodes at each hop, as libraries do that compress point-to-point messages.
 Schedule BcastChainRecoded(const Problem& problem) { return Chain(problem, /*anew=*/true); }
 
-// The chunks down a binomial tree, largest subtree first. Steps: log2(ranks) per chunk.
+// Sends the chunks down a binomial tree, largest subtree first. Steps: log2(ranks) per chunk.
 Schedule BcastBinomial(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
@@ -68,9 +66,9 @@ Schedule BcastBinomial(const Problem& problem) {
   return std::move(flow).Finish();
 }
 
-// Van de Geijn: the root sends part i of the block to the i-th rank after it, then a ring
-// all-gather completes everybody. The root has everything, so nothing comes back to it.
-// Steps: ranks - 1 of 1/ranks of the block each; the root sends the block twice, others once.
+// Van de Geijn: the root sends part i of the block to the i-th rank after it; then a ring all-gather
+// distributes the parts. The root receives nothing. Steps: ranks - 1 of 1/ranks of the block each; the
+// root sends the block twice, others once.
 Schedule BcastScatterAllgather(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
@@ -81,7 +79,7 @@ Schedule BcastScatterAllgather(const Problem& problem) {
   for (size_t k = 0; k < LanesOf(parts); ++k) {
     flow.Lane(k);
     const std::vector<Slot> places = LaneOf(parts, k);
-    std::vector<Message> messages(ranks);  // by part, as this rank holds it
+    std::vector<Message> messages(ranks);  // by part
     if (place == 0) {
       for (int step = 1; step <= ranks; ++step) {
         const int part = step % ranks;
@@ -96,7 +94,7 @@ Schedule BcastScatterAllgather(const Problem& problem) {
       messages[place] = flow.RecvInto(problem.root, Tag(place, k), places[place]);
       flow.Unpack(places[place], messages[place]);
     }
-    std::vector<TaskId> used;  // the last uses of what came at the step before: bounds what is held
+    std::vector<TaskId> used;  // last readers of the previous step's message: bounds temporary memory
     for (int step = 0; step + 1 < ranks; ++step) {
       const int sent = AllgatherPart(place, step, ranks);
       const int landed = AllgatherPart(place, step + 1, ranks);

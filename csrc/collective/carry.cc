@@ -10,7 +10,7 @@
 namespace jaxccomp {
 namespace {
 
-// A range of Input that every task reads whole or not at all.
+// A range of Input that every task reads completely or not at all.
 struct InputRange {
   InputRange(int32_t which, int64_t begin_bytes, int64_t end_bytes)
       : block(which), begin(begin_bytes), end(end_bytes) {}
@@ -18,10 +18,10 @@ struct InputRange {
 
   int32_t block;
   int64_t begin, end;
-  TaskId sum = kNoTask;          // what adds it up
+  TaskId sum = kNoTask;          // the task that adds operand and carried residual
   std::vector<TaskId> readers;   // of the sum
-  int32_t last_lane = 0;         // of these
-  bool lost = false;             // whether a compression error has been written over it
+  int32_t last_lane = 0;         // of the readers
+  bool lost = false;             // a compression error has overwritten it
 };
 
 class Carrier {
@@ -48,7 +48,7 @@ class Carrier {
   }
 
   void Cut() {
-    std::set<std::pair<int32_t, int64_t>> cuts;   // by block
+    std::set<std::pair<int32_t, int64_t>> cuts;   // (block, address)
     const auto cut_at = [&](const Slot& slot) {
       cuts.emplace(slot.block, slot.begin);
       cuts.emplace(slot.block, slot.end);
@@ -124,7 +124,7 @@ class Carrier {
   const Schedule& from_;
   Schedule to_;
   std::vector<InputRange> ranges_;   // in order
-  std::vector<TaskId> taken_;   // by task of from_: its number in to_
+  std::vector<TaskId> taken_;   // by task of from_: its id in to_
 };
 
 }  // namespace

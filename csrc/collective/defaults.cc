@@ -18,7 +18,7 @@ constexpr DefaultRow kDefaults[] = {
     {.collective = kBcast, .algorithm = "chain"},
 
     {.collective = kAllreduce, .algorithm = "hierarchical", .above_bytes = kMiB, .in_groups = true},
-    // One coding instead of two, for as many bytes.
+    // Encodes once instead of twice, and sends the same number of bytes.
     {.collective = kAllreduce, .algorithm = "one_shot", .least_ranks = 2, .most_ranks = 2,
      .values = kCoded},
     {.collective = kAllreduce, .algorithm = "one_shot", .most_ranks = 8,

@@ -1,4 +1,4 @@
-// Which algorithm "auto" takes: rows, from which the choice and its description come.
+// The table of default algorithms ("auto"): for the choice and its description.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace jaxccomp {
 
-// The first row of a collective that holds for a problem says which. Bytes are those of a block.
+// The first row of a collective that holds for a problem gives the algorithm. Bytes are per block.
 struct DefaultRow {
   static constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   enum class Values : uint8_t {
     kAll,
     kCoded,         // with a codec
-    kMergedAtOnce,  // of half types, which are then rounded once instead of at each step, and with a codec,
-                    // which then codes once or twice instead of once per hop
-    kPackable,      // without a codec: several blocks may travel as one message
+    kMergedAtOnce,  // half types or a codec: merging at once rounds once instead of at each step, and encodes
+                    // once or twice instead of once per hop
+    kPackable,      // without a codec: one message may carry several blocks
   };
 
   Collective collective;
@@ -30,8 +30,8 @@ struct DefaultRow {
   int64_t most_bytes = kAny;
   int64_t most_bytes_of_all = kAny;   // of all ranks' blocks together
   Values values = Values::kAll;
-  // Leaders of groups have less to send than all ranks: through links between hosts, or, as long as nothing
-  // leaves a GPU for another rank of it, between GPUs.
+  // Only for several groups with several ranks in some: then only group leaders send between groups (hosts; or GPUs,
+  // if ranks that share a GPU exchange values within it).
   bool in_groups = false;
 
   bool Holds(const Problem& problem) const;
@@ -43,7 +43,7 @@ std::span<const DefaultRow> DefaultTable();
 
 std::string_view DefaultAlgorithm(Collective collective, const Problem& problem);
 
-// When "auto" takes that algorithm: "default above 1 MiB"; empty where it never does, or has no choice.
+// When "auto" selects the algorithm: "default above 1 MiB"; "" if never, or if there is only one.
 std::string DescribeDefault(const Algorithm& algorithm);
 
 }  // namespace jaxccomp

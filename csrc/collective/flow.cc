@@ -6,7 +6,7 @@
 
 namespace jaxccomp {
 
-// A message of several slots has tags up to Tag(phase, slots); there are few enough phases.
+// The most chunks with grouped messages, whose slots have tags up to Tag(phase, slots): few enough phases.
 constexpr int64_t kFewChunks = 2048;
 
 Flow::Flow(const Problem& problem, int pieces)
@@ -38,7 +38,7 @@ std::vector<Slot> Flow::FewChunks(Slot whole) const {
 }
 
 std::vector<Slot> Flow::PartChunks(Slot whole, int index, int parts) const {
-  // As long as those of the whole, so that all parts' chunks together have numbers that fit a tag.
+  // The chunk length of the whole slot, so that the numbers of all parts' chunks fit a tag.
   return Cut({whole.space, whole.block, PartBegin(whole.end, index, parts),
               PartBegin(whole.end, index + 1, parts)},
              ChunkBytes(whole.bytes(), chunk_bytes_));
@@ -195,8 +195,8 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
   const int next = flow.Peer(1), previous = flow.Peer(-1);
   RingReduced reduced;
   reduced.readers.resize(flow.ranks, kNoTask);
-  Message held;                 // what goes to the successor at this step, if there is any
-  std::vector<TaskId> used;    // the last uses of what was held at the step before
+  Message held;                 // the message to the successor at this step, if any
+  std::vector<TaskId> used;    // last readers of the previous step's message
   for (int step = 0; step + 1 < flow.ranks; ++step) {
     const int sent = ReduceScatterPart(flow.rank, step, flow.ranks);
     const int taken = ReduceScatterPart(flow.rank, step + 1, flow.ranks);
@@ -208,8 +208,8 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
       if (step == 0) reduced.readers[sent] = flow.ReaderOf(held, send);
     }
     if (parts[taken].bytes() > 0) {
-      // Waiting for what one step ago did bounds what is held. It cannot close a circle: it only
-      // ever waits for earlier steps of the successors.
+      // Depending on the previous step's readers bounds temporary memory. It cannot deadlock: it waits only
+      // for earlier steps of the successors.
       const uint32_t from_tag = tag + Tag(taken, 0);
       const Message theirs = step == 0 ? flow.RecvTemp(previous, from_tag, parts[taken], used)
                                        : flow.RecvPartial(previous, from_tag, parts[taken], used);

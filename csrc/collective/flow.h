@@ -1,5 +1,5 @@
-// What the algorithms of this folder share: tasks that look the same whether values travel
-// raw or coded. A Flow hides the difference, an algorithm says only who sends what to whom.
+// Helpers of the algorithms in this folder. A Flow adds the tasks that sending and receiving need with and
+// without a codec, so that an algorithm has only the communication pattern.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,17 @@
 
 namespace jaxccomp {
 
-// Values that can be sent: a raw slot, or the Code slot that stands for it. A message may be sent
-// any number of times once `ready` is done.
+// Values to send: a raw slot, or the Code slot with their encoding. A message may be sent any number of
+// times after `ready`.
 struct Message {
   Slot slot;
   TaskId ready = kNoTask;
-  TaskId reader = kNoTask;  // the last task that reads the raw values, where they were encoded here
-  Slot values = {};         // those, where they are what the code decodes to; else empty
+  TaskId reader = kNoTask;  // the last task that reads the raw values, if they were encoded here
+  Slot values = {};         // the raw values if equal to the decoded ones; else empty
 };
 
-// Tags are unique per sender and receiver: `phase` numbers what travels between a pair of
-// ranks, `chunk` is the number of the chunk in it.
+// Tags are unique per sender and receiver: `phase` numbers the transfers between a pair of ranks,
+// `chunk` the chunks of a transfer.
 inline constexpr uint32_t Tag(int64_t phase, int64_t chunk) {
   return static_cast<uint32_t>(phase * kMaxChunks + chunk);
 }
@@ -45,7 +45,7 @@ inline constexpr Slot Out(Slot range, int block = 0) {
   return OutputSlot(block, range.begin, range.end);
 }
 
-// Chunks by rank (blocks or parts of them), in order.
+// The chunks of each rank's block or part, in order.
 using ChunkSlots = std::vector<std::vector<Slot>>;
 
 inline size_t LanesOf(const ChunkSlots& parts) {
@@ -56,11 +56,11 @@ inline size_t LanesOf(const ChunkSlots& parts) {
 
 class Flow {
  public:
-  // `pieces`: how many times smaller than usual chunks are, for algorithms that hold more than two
-  // chunks per peer in a lane.
+  // `pieces`: divides the usual chunk size, for algorithms that hold more than two chunks per peer in a
+  // lane.
   explicit Flow(const Problem& problem, int pieces = 1);
-  // Pieces are so small that a lane holds one chunk per peer at most. The more lanes may be under
-  // way: what each of a chain of hops waits for, such as a core, others make up for.
+  // Schedule::slim_lanes: `pieces` is such that a lane holds at most one chunk per peer. More lanes can then run
+  // at once, and hide the waits of a chain of hops, such as for a core.
   void SlimLanes() { builder_.SlimLanes(); }
   // Schedule::lane_series.
   void LaneSeries(int32_t count) { builder_.LaneSeries(count); }
@@ -70,46 +70,43 @@ class Flow {
   const bool coded;
 
   int Peer(int distance) const { return Shifted(rank, distance, ranks); }
-  // The lane (schedule.h) of what follows: the number of its chunk.
+  // The lane (schedule.h) of the following tasks: the number of their chunk.
   void Lane(size_t lane) { builder_.Lane(lane); }
 
   // The chunks of a slot, in order; none for an empty slot.
   std::vector<Slot> Chunks(Slot whole) const;
-  // The same, few enough for messages of several slots, whose tags number the slots as well.
+  // The same, but few enough for grouped messages, whose tags also number the slots.
   std::vector<Slot> FewChunks(Slot whole) const;
   // Part `index` of `parts` of a slot that starts at 0, cut into chunks.
   std::vector<Slot> PartChunks(Slot whole, int index, int parts) const;
   ChunkSlots AllParts(Slot whole) const;  // one part per rank
 
-  // Makes `src` fit to travel, encoding it when coded; to be done once per range.
-  // `final`: they are what a final merge gave. `block`: where they do not lie in Input, the block of
-  // Input that they belong to.
+  // Makes a message of `src`, encoded when coded; call once per range. `final`: the values are the result
+  // of a final merge. `block`: for values outside of Input, the block of Input that they belong to.
   Message Pack(Slot src, TaskId ready = kNoTask, bool final = false, int block = 0);
-  // The same for values that other ranks hold and encode as well: all of them have to name the same
-  // rank and number, for which there is no other encoding in the operation.
+  // The same for values that other ranks also have and encode: all these ranks must pass the same `whose`
+  // and `which`, which are unique in the operation.
   Message PackShared(int whose, uint32_t which, Slot src, TaskId ready);
-  // The same for a reduction of some ranks' values, which Problem::bounded keeps uncoded.
+  // The same for a partial reduction, which stays uncoded with Problem::bounded.
   Message PackPartial(Slot src, TaskId ready, int block = 0);
   TaskId Send(int peer, uint32_t tag, const Message& message);
-  // The task after which the raw values behind a message that was packed and sent here may
-  // be overwritten.
+  // The task after which the raw values of a message packed and sent here may be overwritten.
   static TaskId ReaderOf(const Message& message, TaskId send) {
     return message.slot.space == Space::kCode ? message.reader : send;
   }
 
-  // Receives values whose place is `dst`: right there, or as a code. Follow it with Unpack.
-  // `before`: tasks that must be over before dst is written.
+  // Receives the values of `dst`: directly, or as a code. Call Unpack afterwards. `before`: a task that
+  // must finish before dst is written.
   Message RecvInto(int peer, uint32_t tag, Slot dst, TaskId before = kNoTask);
   // Receives values to be merged or forwarded: into a new Scratch or Code block.
   Message RecvTemp(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
-  // The same for what the sender packed with PackPartial.
+  // The same for a message of PackPartial.
   Message RecvPartial(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
-  // Puts a message's values into dst: a decode or a copy, or nothing when they are there.
+  // Writes a message's values to dst: decodes or copies them, or nothing if they are there.
   TaskId Unpack(Slot dst, const Message& message, std::vector<TaskId> before = {});
 
-  // Several messages to one peer: in one message where that is possible. Tags are
-  // Tag(phase, 0 ...); the two ends use the same phase and count. `dsts` of kScratch ask for
-  // new blocks (their block numbers are ignored).
+  // Several messages to one peer, grouped if possible. Tags are Tag(phase, 0 ...); both ends use the same
+  // phase and count. `dsts` of kScratch allocate new blocks (their block numbers are ignored).
   void SendAll(int peer, int64_t phase, std::span<const Message> messages);
   std::vector<Message> RecvAllInto(int peer, int64_t phase, std::span<const Slot> dsts);
 
@@ -117,14 +114,14 @@ class Flow {
   TaskId Merge(Slot dst, std::vector<Slot> sources, bool final, std::vector<TaskId> deps);
   Slot Scratch(Slot range) { return builder_.Scratch(range.begin, range.end); }
 
-  // Takes one chunk from every other of `team` and merges them all, in the order of `team`, into
-  // `dst`; `own` is this rank's part in it, there after `ready`.
+  // Receives a chunk from every other rank of `team` and merges all, in the order of `team`, into `dst`.
+  // `own`: this rank's chunk, valid after `ready`.
   TaskId MergeFromAll(std::span<const int> team, Slot own, Slot dst, uint32_t tag,
                       TaskId ready = kNoTask);
   // All ranks, in order.
   std::vector<int> Everybody() const;
 
-  // Values that travel raw, whatever the codec: between ranks of one host.
+  // Sends and receives without the codec: between ranks of one host.
   TaskId SendRaw(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps = {});
   TaskId RecvRaw(int peer, uint32_t tag, Slot dst, std::vector<TaskId> deps = {});
 
@@ -133,8 +130,8 @@ class Flow {
  private:
   bool Grouped() const { return multi_slot_ && !coded; }
   std::vector<Slot> Cut(Slot whole, int64_t chunk_bytes) const;
-  // Encodes, `whose` and `which` as ScheduleBuilder::Encode has them, and with feedback keeps the
-  // compression error, on the one rank that is named, in a block of Residual.
+  // Encodes with the seed `whose` and `which` (ScheduleBuilder::Encode). With feedback, rank `whose` adds the
+  // compression error to a block of Residual.
   Message Encoded(int whose, uint32_t which, Slot code, Slot src, bool final, TaskId ready,
                   int block);
 
@@ -142,27 +139,27 @@ class Flow {
   const bool feedback_;
   const bool exact_;
   const bool codes_partial_;
-  // By the block and the first byte of a range of Residual: what wrote it last.
+  // By block and first byte of a range of Residual: the last task that wrote it.
   std::map<std::pair<int, int64_t>, TaskId> residuals_;
   const bool multi_slot_;
   ScheduleBuilder builder_;
 };
 
-// One lane of a ring reduce-scatter. parts[i]: this rank's contribution to part i, or an empty slot
-// where the part has no such chunk; result: where part `rank` goes. `tag` of the lane at phase 0.
-// Bytes sent per rank: all parts but one.
+// Adds one lane of a ring reduce-scatter. parts[i]: this rank's contribution to part i, or an empty slot if
+// the part has no such chunk. `result`: the place of part `rank`. `tag`: of the lane at phase 0. Each rank
+// sends all parts except one.
 struct RingReduced {
   std::vector<TaskId> readers;   // by part: the last task that reads it
   TaskId merged = kNoTask;       // the result
 };
 RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot result, uint32_t tag);
 
-// One lane of a ring all-gather. places[i]: where part i goes, maybe empty; own: this rank's part,
-// packed. `before`, if not empty: by part, a task that must be over before its place is written.
+// Adds one lane of a ring all-gather. places[i]: the place of part i, maybe empty. `own`: this rank's packed
+// part. `before`, if not empty: by part, a task that must finish before its place is written.
 void RingAllgather(Flow& flow, const std::vector<Slot>& places, Message own,
                    std::span<const TaskId> before, uint32_t tag);
 
-// Chunk `lane` of every part; empty slots where there is none.
+// Chunk `lane` of every part; an empty slot if there is none.
 std::vector<Slot> LaneOf(const ChunkSlots& parts, size_t lane);
 
 // Size of block i of the v-variants, or of any block of a uniform collective.
@@ -170,7 +167,7 @@ inline int64_t BlockBytes(const Problem& problem, int block) {
   return problem.counts.empty() ? problem.block_bytes : problem.counts[block];
 }
 
-// The problem of an algorithm whose messages are all partial sums, or as few as the operands of some ranks.
+// The problem for an algorithm whose messages are partial sums; some may be a single rank's operand.
 Problem OfPartialSums(const Problem& problem);
 
 // One rank: the result is the operand.

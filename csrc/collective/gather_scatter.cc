@@ -1,5 +1,5 @@
-// Gather: every rank's block at the root; the others write no Output. Scatter: block i of the
-// root at rank i. The root's own block is copied, not coded.
+// Gather: every rank's block at the root; other ranks write no Output. Scatter: block i of the root at
+// rank i. The root's own block is copied, not encoded.
 
 #include <algorithm>
 #include <utility>
@@ -12,8 +12,8 @@
 namespace jaxccomp {
 namespace {
 
-// `range` of the blocks of virtual ranks [first, last) of a tree: Input, Output or (to be made)
-// Scratch.
+// `range` of the blocks of virtual ranks [first, last) of a tree, in `space`: Input, Output or Scratch (not
+// allocated yet).
 std::vector<Slot> BlocksOf(const BinomialNode& node, Space space, int first, int last,
                            Slot range) {
   std::vector<Slot> blocks;
@@ -25,7 +25,7 @@ std::vector<Slot> BlocksOf(const BinomialNode& node, Space space, int first, int
 
 }  // namespace
 
-// Everyone sends its block to the root. One step, one block sent per rank.
+// Every rank sends its block to the root. One step, one block sent per rank.
 Schedule GatherDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
@@ -52,8 +52,8 @@ Schedule GatherDirect(const Problem& problem) {
   return std::move(flow).Finish();
 }
 
-// Up a binomial tree: a rank passes its subtree's blocks to its parent at once. log2(ranks)
-// steps and messages at the root; (ranks / 2) log2(ranks) blocks sent in all.
+// Up a binomial tree: a rank sends its subtree's blocks to its parent in one message. log2(ranks) steps,
+// and messages at the root; (ranks / 2) log2(ranks) blocks sent in all.
 Schedule GatherBinomial(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, /*pieces=*/problem.ranks);
@@ -112,8 +112,8 @@ Schedule ScatterDirect(const Problem& problem) {
   return std::move(flow).Finish();
 }
 
-// Down a binomial tree, largest subtree first: a rank gets its subtree's blocks at once and
-// passes each child its share. log2(ranks) steps and messages at the root.
+// Down a binomial tree, largest subtree first: a rank receives its subtree's blocks in one message and
+// sends each child its part. log2(ranks) steps, and messages at the root.
 Schedule ScatterBinomial(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, /*pieces=*/problem.ranks);
@@ -123,7 +123,7 @@ Schedule ScatterBinomial(const Problem& problem) {
     flow.Lane(k);
     const Slot out = chunks[k];
     const auto phase = static_cast<int64_t>(k);
-    std::vector<Message> held;  // blocks of the subtree, in order; the root's own is not among them
+    std::vector<Message> held;  // blocks of the subtree, in order, without the root's own
     if (node.is_root()) {
       for (const Slot& block : BlocksOf(node, Space::kInput, 1, flow.ranks, out)) {
         held.push_back(flow.Pack(block));

@@ -1,13 +1,13 @@
-// Allreduce level by level: in the tree of each host up to its root, between roots as in the
-// two-shot algorithm, and down again. Only what goes between roots is encoded.
+// Hierarchical allreduce: each host reduces to its root, the roots exchange as in the two-shot algorithm,
+// and each root sends the result to its host. Only messages between roots are encoded.
 //
-// One leader per group, rather than all members for a part each: the bytes are the same, over each link
-// and within a shared memory, but in fewer and larger messages, computations and codes, and only leaders
-// talk to other groups. Chunks are in different lanes, so that members, leaders and links all work at
-// once.
+// There is one leader per group, instead of a part for each member: the bytes per link and within shared
+// memory are the same, but in fewer and larger messages, computations and encodings, and only leaders
+// communicate with other groups. Chunks are in different lanes, so that members, leaders and links work
+// concurrently.
 //
-// Output may be the operand's memory: a task that writes a range of Output comes after all
-// tasks of its rank that read that range of Input.
+// Output may be the operand's memory: a task that writes a range of Output depends on all tasks of its
+// rank that read this range of Input.
 
 #include <algorithm>
 #include <iterator>
@@ -21,7 +21,7 @@
 namespace jaxccomp {
 namespace {
 
-// Tags of one lane: between roots, and between a rank and its parent, by part.
+// The tags of one lane: between roots; and by part, between a rank and its parent.
 struct Tags {
   int roots;
   size_t lane;
@@ -31,7 +31,7 @@ struct Tags {
   uint32_t Down(int part) const { return Tag(2 + roots + part, lane); }
 };
 
-// One's own values and those of all below, in the order in which they are merged.
+// A rank's own values and its children's, in merge order.
 struct Contributions {
   std::vector<Slot> sources;
   std::vector<TaskId> deps;
@@ -46,14 +46,14 @@ Contributions Collect(Flow& flow, const std::vector<int>& children, Slot slot, u
   return all;
 }
 
-// Their sum.
+// The sum of the contributions.
 struct Sum {
   Slot slot;
   TaskId ready = kNoTask;
   TaskId reader = kNoTask;   // of this rank's Input
 };
 
-// Whether a root sends the other roots sums of several ranks' values.
+// Whether root number `root` sends the others sums of several ranks.
 bool SumsBelow(const Forest& forest, int root) { return !forest.children[forest.roots[root]].empty(); }
 
 Sum SumUp(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t tag) {
@@ -65,14 +65,13 @@ Sum SumUp(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t tag)
   return {sum, merge, merge};
 }
 
-// Those first that have most ranks below them.
 void SendDown(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t tag, TaskId placed) {
   for (auto child = children.rbegin(); child != children.rend(); ++child) {
     flow.SendRaw(*child, tag, slot, {placed});
   }
 }
 
-// slots[i]: this lane's chunk of part i, which root i merges; maybe empty.
+// slots[i]: the lane's chunk of part i, which root i merges; maybe empty.
 void MemberLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, Tags tags) {
   const int parent = forest.parents[flow.rank];
   const std::vector<int>& children = forest.children[flow.rank];
@@ -87,7 +86,7 @@ void MemberLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots
   }
 }
 
-// The root's own part: merged at once from all below and all other roots, and sent to these.
+// The root's own part: merged at once from its children and the other roots, and sent to the other roots.
 TaskId MergeOwnPart(Flow& flow, const Forest& forest, int place, Slot own, Tags tags) {
   Contributions below = Collect(flow, forest.children[flow.rank], own, tags.Up(place));
   std::vector<Message> theirs(static_cast<size_t>(tags.roots));
@@ -140,10 +139,10 @@ void RootLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, 
   }
 }
 
-// How many times smaller than usual chunks are, so that what any rank holds in a lane is half of what
-// it may hold: two chunks for each rank that it talks to. That is of each part its children's chunks
-// and their sum, and at a root of its own part what the other roots send; with a codec also what it
-// encodes for them, their results and its own. The same on all ranks.
+// Returns the divisor of the chunk size with which a lane on any rank holds at most half of its memory
+// bound, which is two chunks per peer. A lane holds, for each part, the children's chunks and their sum; at a
+// root also the other roots' chunks of its own part; with a codec also the encoded chunks for them, their
+// results and its own. The same on all ranks.
 int PiecesFor(const Forest& forest, bool coded) {
   const auto roots = static_cast<int>(forest.roots.size());
   const int between = coded && roots > 1 ? 3 * (roots - 1) + 1 : roots - 1;
@@ -160,8 +159,8 @@ int PiecesFor(const Forest& forest, bool coded) {
 
 }  // namespace
 
-// With r roots, 2 (r - 1) / r blocks leave each of them for others. Below them a block goes up and
-// down for every other rank. The merge order is that of roots, and below each one of trees of children.
+// With r roots, each root sends 2 (r - 1) / r blocks to other roots. Every other rank sends a block up and
+// receives one. The merge order: roots in order, each followed by its children.
 Schedule AllreduceHierarchical(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   const Forest forest(problem.hosts, problem.ranks);

@@ -1,4 +1,4 @@
-// How much temporary memory (Scratch and Code blocks) the run of a schedule may hold.
+// The limits of temporary memory (Scratch and Code blocks) while a schedule runs.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,12 @@
 
 namespace jaxccomp {
 
-// Tasks of the lowest lane that is not done take what memory they need; those of higher lanes only
-// while all that is held stays within early_bytes. One lane holds half of bound_bytes at most, or a
-// quarter where it is slim (the algorithms see to it, and most need far less), so nothing ever holds
-// more than bound_bytes, and as a rule there is room for what comes from other hosts before it is
-// wanted (transport/mpi).
+// Tasks of the lowest unfinished lane always get memory; tasks of higher lanes only while the total is
+// within early_bytes. Algorithms ensure that one lane holds at most half of bound_bytes, or a quarter if
+// slim; most need far less. The total thus never exceeds bound_bytes, and usually leaves room for messages
+// from other hosts that arrive before their receive (transport/mpi).
 struct MemoryLimits {
-  int64_t bound_bytes = 0;   // 4 chunks for each rank that this one talks to
+  int64_t bound_bytes = 0;   // 4 chunks for each peer of this rank
   int64_t early_bytes = 0;
 };
 

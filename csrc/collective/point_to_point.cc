@@ -9,8 +9,8 @@
 
 namespace jaxccomp {
 
-// Dissemination: at step s, having heard from the rank 2^(s-1) before, tell the rank 2^s after.
-// log2(ranks) steps of empty messages.
+// Dissemination: at step s, after the message from rank - 2^(s-1), send to rank + 2^s. log2(ranks) steps
+// of empty messages.
 Schedule BarrierDissemination(const Problem& problem) {
   ScheduleBuilder builder;
   std::vector<TaskId> heard;
@@ -25,13 +25,12 @@ Schedule BarrierDissemination(const Problem& problem) {
 
 namespace {
 
-constexpr int32_t kSeries = 2;   // of lanes: for what goes out, for what comes in
+constexpr int32_t kSeries = 2;   // lane series: one for sending, one for receiving
 static_assert(kStatusMessage >= kMaxChunks, "chunks of a message have the tags below");
 
-// What one rank sends and what it receives, as far as it does. Each of the two has lanes of its own,
-// in turn, since neither may hold up the other: a rank may have to send all of it before anybody
-// sends it anything, or the other way round. An empty message is sent as well, as its receiver waits
-// for it. A message to the rank itself goes the same way.
+// One rank's send and receive; either may be absent. Each has its own series of lanes, because neither may
+// block the other: a peer may need the whole message before it sends, or the other way round. An empty
+// message is sent too: its receiver waits for it. A message to the rank itself is sent like others.
 Schedule TwoMessages(Problem problem) {
   const Problem::Messages& messages = *problem.messages;
   const bool encodes = problem.coded && messages.destination >= 0 && problem.block_bytes > 0;
@@ -75,14 +74,14 @@ Schedule TwoMessages(Problem problem) {
 
 }  // namespace
 
-// Each pair's block goes straight from its source to its destination; -1 is nobody. A rank's
-// own pair is a copy. Everything is posted at once, so no order of ranks can deadlock; Output
-// must therefore not be the operand's memory.
+// Each pair's block goes directly from its source to its destination; -1: no rank. A rank's pair with
+// itself is a copy. All messages are posted at once, so that no order of ranks can deadlock; Output must
+// therefore not share the operand's memory.
 Schedule PairsDirect(const Problem& problem) {
   if (problem.messages.has_value()) return TwoMessages(problem);
   Flow flow(problem);
   const std::vector<Slot> chunks = flow.Chunks(OutputSlot(0, 0, problem.block_bytes));
-  std::vector<std::pair<int, int>> pairs;  // those of this rank
+  std::vector<std::pair<int, int>> pairs;  // pairs of this rank
   for (const auto& pair : problem.pairs) {
     const auto [source, destination] = pair;
     if (source < 0 || destination < 0) continue;

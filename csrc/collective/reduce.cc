@@ -1,5 +1,5 @@
-// Reduce: the reduction of all ranks' blocks, at the root. The others write no Output. At the
-// root Output may be the operand's memory: only the task that writes a range reads it.
+// Reduce: the reduction of all ranks' blocks, at the root. Other ranks write no Output. At the root Output
+// may be the operand's memory: only the task that writes a range reads it.
 
 #include <utility>
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace jaxccomp {
 
-// Everyone sends its block to the root, which merges all at once, in rank order, chunk by
-// chunk. One step, one block sent per rank.
+// Every rank sends its block to the root, which merges all blocks at once, in rank order, chunk by chunk.
+// One step, one block sent per rank.
 Schedule ReduceDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem);
@@ -28,9 +28,9 @@ Schedule ReduceDirect(const Problem& problem) {
   return std::move(flow).Finish();
 }
 
-// Up a binomial tree, chunk by chunk: a rank merges its own and all its children's values at once
-// and passes the result on. log2(ranks) steps, one block sent per rank. The merge order is
-// root, root + 1, ...
+// Up a binomial tree, chunk by chunk: a rank merges its own and its children's values at once and sends
+// the result to its parent. log2(ranks) steps, one block sent per rank. The merge order is root, root + 1,
+// ...
 Schedule ReduceBinomial(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(OfPartialSums(problem));

@@ -9,7 +9,7 @@
 
 namespace jaxccomp {
 
-// Block i goes straight to rank i, which merges all at once, in rank order, chunk by chunk. One
+// Block i goes directly to rank i, which merges all blocks at once, in rank order, chunk by chunk. One
 // step, ranks - 1 blocks sent per rank.
 Schedule ReduceScatterDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);

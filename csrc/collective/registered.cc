@@ -9,7 +9,7 @@
 namespace jaxccomp {
 namespace {
 
-// Plans and statistics name what is kept here, so nothing ever leaves.
+// Never erased: plans and statistics refer to the entries.
 struct Kept {
   std::mutex mutex;
   std::map<std::string, std::unique_ptr<const RegisteredSchedules>, std::less<>> by_key;

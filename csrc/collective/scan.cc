@@ -1,10 +1,9 @@
-// Prefix reductions. The ranks stand in a line, in order of rank or, reversed, from the last to
-// the first; each gets the reduction of all before it, with its own (scan) or without
-// (exscan). Those before stand left in every merge. The first of an exscan writes no Output.
-// Merges are never `final`: their results are passed on.
+// Prefix reductions, in rank order or reversed. Each rank gets the reduction of the ranks before it, with its
+// own values (scan) or without (exscan). Earlier ranks are the left operands of merges. The first rank of an
+// exscan writes no Output. Merges are never `final`, because their results are also sent.
 //
-// Output may be the operand's memory: a task that writes a range of Output comes after all
-// tasks of its rank that read that range of Input.
+// Output may be the operand's memory: a task that writes a range of Output depends on all tasks of its
+// rank that read this range of Input.
 
 #include <utility>
 #include <vector>
@@ -25,8 +24,8 @@ struct Line {
   int RankAt(int at) const { return reverse ? ranks - 1 - at : at; }
 };
 
-// Down the line, chunk by chunk: merge what comes with the own values, pass it on. ranks - 1 +
-// chunks steps, one block sent per rank.
+// A chain, chunk by chunk: a rank merges the received values with its own, and sends the result to the
+// next. ranks - 1 + chunks steps, one block sent per rank.
 Schedule Chain(const Problem& problem, bool inclusive) {
   Flow flow(OfPartialSums(problem));
   const Line line(problem);
@@ -57,14 +56,13 @@ Schedule Chain(const Problem& problem, bool inclusive) {
   return std::move(flow).Finish();
 }
 
-// Hillis and Steele: at step s everybody sends the sum of the last 2^s places to the place 2^s
-// after. log2(ranks) steps, as many blocks sent per rank.
-// This is one chunk of it.
+// Hillis and Steele: at step s every rank sends the sum of the last 2^s places to the place 2^s later.
+// log2(ranks) steps and blocks sent per rank. Adds one chunk.
 void DoublingLane(Flow& flow, const Line& line, bool inclusive, Slot out, size_t lane) {
   const Slot in = In(out);
-  Slot sum = in;            // of the places that this rank has heard of, and its own
+  Slot sum = in;            // of the places received so far and this rank's own
   TaskId ready = kNoTask;
-  std::vector<Message> heard;      // by step: from ever farther places
+  std::vector<Message> heard;      // received sums, by step: of places ever farther away
   std::vector<TaskId> readers;    // of Input
   for (int distance = 1, step = 0; distance < line.ranks; distance *= 2, ++step) {
     TaskId reader = kNoTask;
@@ -76,7 +74,7 @@ void DoublingLane(Flow& flow, const Line& line, bool inclusive, Slot out, size_t
     }
     if (line.place < distance) continue;
     heard.push_back(flow.RecvTemp(line.RankAt(line.place - distance), Tag(step, lane), out));
-    // Without its own values in the result, a rank needs the sum only to send it.
+    // An exscan's result excludes the rank's own values: it needs this sum only for sending.
     if (!inclusive && line.place + 2 * distance >= line.ranks) continue;
     const Slot dst = inclusive ? out : sum == in ? flow.Scratch(out) : sum;
     ready = flow.Merge(dst, {heard.back().slot, sum}, /*final=*/false,

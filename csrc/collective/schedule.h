@@ -1,14 +1,13 @@
 // A collective as data: a dependency graph of tasks over slots.
 //
-// Schedules are built by pure functions of rank arithmetic (algorithm.h), can be printed,
-// checked against an oracle without a network, priced, and run by the executor
-// (execution/executor.h). Nothing here touches memory or a transport.
+// Pure functions (algorithm.h) build schedules. A schedule can be printed, checked without a network, priced, and
+// run by the executor (execution/executor.h). It does not access memory or a transport.
 //
-// Addresses. An operation has `Input` and `Output`, each an array of blocks (one block, or
-// one per rank), for error feedback `Residual` and maybe `Carried`, blocks like those of Input, and `Scratch`
-// and `Code` blocks that the schedule asks for. A block is a byte range [0, size). Several tensors (a pytree)
-// lie one after the other in a block, each starting at a multiple of kBlockAlign, so a range split at
-// multiples of kBlockAlign never cuts an element. The runtime maps ranges to the tensors' memory.
+// Addresses. An operation has `Input` and `Output`, each an array of blocks (one block, or one per rank); for
+// error feedback `Residual` and optionally `Carried`, with the blocks of Input; and the `Scratch` and `Code` blocks
+// that the schedule requests. A block is a byte range [0, size). The tensors of a pytree are consecutive in a
+// block, each at a multiple of kBlockAlign, so a range split at multiples of kBlockAlign never cuts an element.
+// The runtime maps ranges to the tensors' memory.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +24,9 @@ enum class Space : uint8_t {
   kInput,    // the operands: never written
   kOutput,   // the results
   kScratch,  // temporary values, addressed like an input block
-  kCode,     // encoded bytes: `block` is the code number, [begin, end) the values it stands for
-  kResidual,     // results too: the compression errors of this rank's encodings, in units of the operands
-  kCarried,  // operands too: the residuals of the call before (carry.h); they may lie where Residual does
+  kCode,     // encoded bytes: `block` is the code number, [begin, end) the encoded values
+  kResidual,     // also results: the compression errors of this rank's encodings, in units of the operands
+  kCarried,  // also operands: the residuals of the last call (carry.h); may share memory with Residual
 };
 
 struct Slot {
@@ -40,48 +39,47 @@ struct Slot {
 };
 
 enum class TaskKind : uint8_t {
-  kSend,    // sources[0] to `peer` under `tag`; grouped (below): all sources, one after the other
-  kRecv,    // dst from `peer` under `tag`; grouped: dst is empty and the message fills the
-            // slots in `sources`, one after the other
+  kSend,    // sources[0] to `peer` under `tag`; grouped (below): all sources, concatenated
+  kRecv,    // dst from `peer` under `tag`; grouped: dst is empty and the message fills the slots in
+            // `sources` in order
   kCopy,    // dst = sources[0]
   kMerge,   // dst = sources[0] op sources[1] op ...; a source may be dst itself, or Code
             // (decode and reduce in one pass); `final` divides a mean
   kEncode,  // dst (Code) = encode(sources[0])
   kDecode,  // dst = decode(sources[0] (Code))
-  kResidual,    // dst (Residual) = sources[0] - decode(sources[1] (Code)), added to sources[2] if there is
-            // one, which is dst; `final`: of values that were merged for good, whose loss counts
-            // as often as a mean has divided them by. sources[0] may be dst. Without sources: dst = 0
-  // In no schedule, but in plans of operations that a library of collectives does (execution/library_path.h).
-  kNumber,      // gives the operation its issue number, at the communicator's first member
-  kLibrary,     // the library's collectives, one for each tensor
+  kResidual,    // dst (Residual) = sources[0] - decode(sources[1] (Code)) + sources[2], which is dst or absent;
+            // `final`: the values are a final result, and the difference is multiplied by the divisor of
+            // a mean. sources[0] may be dst. Without sources: dst = 0
+  // Only in plans of operations that a collectives library executes (execution/library_path.h), not in schedules:
+  kNumber,      // the communicator's first member assigns the operation's issue number
+  kLibrary,     // the library's collectives, one per tensor
 };
 
 inline constexpr bool IsOfLibrary(TaskKind kind) {
   return kind == TaskKind::kNumber || kind == TaskKind::kLibrary;
 }
 
-// Lanes. A schedule cuts its values into chunks and works on several at a time; what belongs to one
-// chunk (the same one on all ranks) is a lane. Tasks depend on tasks of their own lane or of lower
-// ones, and both ends of a message are in the same lane. So the lowest lane that is not done
-// everywhere can always go on by itself: the runtime may hold back tasks of higher lanes for as long
-// as memory is short, on every rank as it sees fit, and nothing deadlocks (execution/executor.h).
+// Lanes are pipeline stages: a schedule processes several chunks of its values at a time, and the tasks of one
+// chunk (the same on all ranks) are a lane. Tasks depend only on tasks of their own lane or of lower ones, and
+// both ends of a message are in the same lane. The lowest unfinished lane can therefore always proceed: each
+// rank may delay tasks of higher lanes while memory is short, without deadlock (execution/executor.h).
 
 std::string_view Name(TaskKind kind);  // "send"
 std::string_view Name(Space space);    // "input"
 
-// Grouped messages carry several raw (never kCode) slots at once. They occur only where
-// Problem::multi_slot allows them; all other messages have exactly one slot at either end.
+// A grouped message carries several uncoded slots (never kCode). Only with Problem::multi_slot; other
+// messages have exactly one slot at either end.
 
 using TaskId = int32_t;
 inline constexpr TaskId kNoTask = -1;  // in a list of dependencies: ignored
 
 struct Task {
   TaskKind kind;
-  bool final = false;       // kMerge: the last reduction of these values; kResidual: what that gave
+  bool final = false;       // kMerge: the last reduction of these values; kResidual: of its result
   int32_t lane = 0;
-  // kSend, kRecv: member index in the communicator, and a number that is unique per (sender,
-  // receiver) in the operation. kEncode: whose random numbers a stochastic codec draws, and which
-  // of them; members that encode the same values name the same ones, and so make the same code.
+  // kSend, kRecv: member index in the communicator, and a number that is unique per (sender, receiver)
+  // in the operation. kEncode: the seed of a stochastic codec's random numbers; members that encode the
+  // same values have the same seed, and so make the same code.
   int32_t peer = -1;
   uint32_t tag = 0;
   Slot dst = {};
@@ -95,15 +93,15 @@ struct Schedule {
   std::vector<Task> tasks;      // a valid topological order: deps point backwards
   std::vector<Slot> sources;
   std::vector<TaskId> deps;
-  // Scratch block i holds values addressed [scratch[i].begin, scratch[i].end) of the block that
-  // they belong to, so that the runtime knows their dtypes.
+  // Scratch block i holds values of the addresses [scratch[i].begin, scratch[i].end) in their own
+  // block, so that the runtime knows their dtypes.
   std::vector<Slot> scratch;
   // Code block i encodes the value range code[i].
   std::vector<Slot> code;
-  // One lane needs a quarter of what may be held at most, not half (memory_limits.h).
+  // A lane needs at most a quarter of the memory bound, not half (memory_limits.h).
   bool slim_lanes = false;
-  // Lanes i, i + lane_series, i + 2 lane_series ... wait only for each other: what one series waits for
-  // may be what another one has yet to send. 1 or 2.
+  // Lanes i, i + lane_series, i + 2 lane_series ... wait only for each other, because a message that one series
+  // waits for may depend on a send of the other. 1 or 2.
   int32_t lane_series = 1;
 
   std::span<const Slot> SourcesOf(const Task& t) const {
@@ -114,7 +112,7 @@ struct Schedule {
   }
   int64_t SentBytes() const;        // uncoded bytes over all kSend tasks
   int32_t LaneCount() const;
-  int Peers() const;                // members that it talks to
+  int Peers() const;                // number of members it sends to or receives from
   std::string ToString() const;     // one line per task
   std::string ToString(TaskId id) const;
 };
@@ -126,7 +124,7 @@ class ScheduleBuilder {
   void SlimLanes() { schedule_.slim_lanes = true; }
   // Schedule::lane_series.
   void LaneSeries(int32_t count) { schedule_.lane_series = count; }
-  // The lane of what is added from here on.
+  // The lane of tasks added from now on.
   void Lane(size_t lane) { lane_ = static_cast<int32_t>(lane); }
   TaskId Send(int peer, uint32_t tag, Slot src, std::vector<TaskId> deps = {});
   TaskId Recv(int peer, uint32_t tag, Slot dst, std::vector<TaskId> deps = {});
@@ -138,9 +136,9 @@ class ScheduleBuilder {
   TaskId Merge(Slot dst, std::vector<Slot> sources, bool final, std::vector<TaskId> deps = {});
   TaskId Encode(int whose, uint32_t which, Slot code, Slot src, std::vector<TaskId> deps = {});
   TaskId Decode(Slot dst, Slot code, std::vector<TaskId> deps = {});
-  // `more`: adds to what dst holds.
+  // `more`: adds to dst.
   TaskId Residual(Slot dst, Slot values, Slot code, bool final, bool more, std::vector<TaskId> deps);
-  // New blocks for values addressed [begin, end); the Slot returned covers all of it.
+  // New blocks for values of the addresses [begin, end). Return a Slot of the whole block.
   Slot Scratch(int64_t begin, int64_t end);
   Slot Code(int64_t begin, int64_t end);
   Schedule Build() &&;

@@ -13,7 +13,7 @@ struct IsComplex : std::false_type {};
 template <typename T>
 struct IsComplex<std::complex<T>> : std::true_type {};
 
-// Bit patterns of 1 and infinity; negative infinity has the sign bit in addition.
+// Bit patterns of 1 and infinity; negative infinity also has the sign bit.
 struct HalfBits {
   uint16_t one, infinity;
 };

@@ -1,4 +1,4 @@
-// The value that a reduction leaves everything unchanged with.
+// Identity elements of reductions.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace jaxccomp {
 
-// Fills `count` elements with it: 0 for sum, or, xor; 1 for prod; all bits (true) for and; the
-// largest value for min and the smallest for max, infinities where there are any. The combination
-// must have passed CheckReducible.
+// Fills `count` elements with the identity: 0 for sum, or, xor; 1 for prod; all bits (true) for and; for min
+// the largest and for max the smallest value, which may be infinite. The combination must have passed
+// CheckReducible.
 void FillIdentity(DType dtype, ReduceOp op, void* dst, int64_t count);
 
 }  // namespace jaxccomp

@@ -1,10 +1,10 @@
-// The element-wise kernels of one instruction set, as a table of functions. The same source,
-// kernels.inl, is compiled once per instruction set; reduce.cc picks a table at run time. Private
-// to reduce/, to the casts of codec/ and to their tests.
+// The element-wise kernels: a table of functions per instruction set. kernels.inl is compiled once per
+// instruction set; reduce.cc picks a table at run time. Private to reduce/, the casts of codec/ and their
+// tests.
 //
-// Pointers need no alignment. A destination may equal a source of the same element size, else
-// they do not overlap. All tables give the same bits, except for which NaN comes out of adding or
-// multiplying two NaNs.
+// Pointers need no alignment. A destination may equal a source of the same element size; otherwise they
+// must not overlap. All tables give the same bits, except that the sum or product of two NaNs may be either
+// of them.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct Kernels {
   using Convert = void (*)(void* dst, const void* src, int64_t count);
 
   const char* name;
-  // dst[i] = a[i] op b[i]. Null for what CheckReducible refuses, and for float16, which is converted
-  // to float and combined there (as bfloat16 is where there are more than two sources).
+  // dst[i] = a[i] op b[i]. Null if CheckReducible refuses it, and for float16, which is combined in float
+  // (like bfloat16 with more than two sources).
   Combine combine[kDTypeCount][kReduceOpCount];
   void (*divide_float)(void* values, int64_t count, float divisor);
   void (*divide_double)(void* values, int64_t count, double divisor);
-  // dst[i] = before[i] + (values[i] - decoded[i]) * scale, where a term, or all, counts as 0 unless
-  // it is `most` or less in magnitude.
+  // dst[i] = before[i] + (values[i] - decoded[i]) * scale. A term, or the sum, counts as 0 unless its
+  // magnitude is at most `most`.
   void (*residual_float)(void* dst, const void* before, const void* values, const void* decoded,
                      int64_t count, float scale, float most);
   void (*residual_double)(void* dst, const void* before, const void* values, const void* decoded,
@@ -41,7 +41,7 @@ struct Kernels {
   Convert double_to_bfloat16;
 };
 
-// The tables that this machine can run, the best first; never empty.
+// The tables that this machine can run, the fastest first; never empty.
 std::span<const Kernels* const> RunnableKernels();
 inline const Kernels& BestKernels() { return *RunnableKernels().front(); }
 

@@ -1,9 +1,9 @@
 // The body of reduce_generic.cc, reduce_avx2.cc and reduce_avx512.cc, each compiled with its own
 // instruction-set flags. The loops are written for the compiler to vectorise (-O3); only float16
-// needs intrinsics. -ffp-contract=off is required: a fused multiply-add would give other bits.
+// needs intrinsics. -ffp-contract=off is required: a fused multiply-add would give different bits.
 //
-// Everything lives in an unnamed namespace and nothing of the standard library is called, so that
-// no function compiled for a newer processor can be linked in where an older one runs.
+// Everything is in an unnamed namespace and calls nothing of the standard library, so that the linker
+// cannot use a function compiled for a newer processor on an older one.
 //
 // Before including it, define JAXCCOMP_KERNELS (the variable to define) and JAXCCOMP_KERNELS_NAME.
 
@@ -21,7 +21,7 @@
 namespace jaxccomp {
 namespace {
 
-// An unsigned type wide enough that its arithmetic wraps and never overflows as int.
+// An unsigned type that is not promoted to int, so that its arithmetic wraps.
 template <typename T>
 struct Wrapping { using Type = uint32_t; };
 template <>
@@ -43,7 +43,7 @@ inline constexpr bool kFloating<float> = true;
 template <>
 inline constexpr bool kFloating<double> = true;
 
-// NaN wins (the first one), and -0 is less than +0, so that the order of ranks does not matter.
+// Returns the first NaN if there is one; -0 is less than +0, so that the order of ranks does not matter.
 template <ReduceOp op, typename T>
 inline T FloatingMinMax(T a, T b) {
   using Bits = typename BitsOf<T>::Type;
@@ -95,14 +95,13 @@ void CombineBFloat16(void* dst, const void* a, const void* b, int64_t count) {
   }
 }
 
-// A complex value is two reals: std::complex is not used, for the reason given above.
+// A complex value is two reals. std::complex is not used: see the top of the file.
 template <typename T>
 void ComplexSum(void* dst, const void* a, const void* b, int64_t count) {
   Combine<T, ReduceOp::kSum>(dst, a, b, 2 * count);
 }
 
-// Products that stay products: g++ 12 fuses the addition below into them (vfmaddsub) whatever
-// -ffp-contract says.
+// Keeps products rounded: g++ 12 fuses the addition below (vfmaddsub) even with -ffp-contract=off.
 #if __has_builtin(__builtin_assoc_barrier)
 #define JAXCCOMP_ROUNDED(x) __builtin_assoc_barrier(x)
 #else
@@ -129,7 +128,7 @@ void Divide(void* values, int64_t count, T divisor) {
   for (int64_t i = 0; i < count; ++i) v[i] = v[i] / divisor;
 }
 
-// x, or 0 where its magnitude is above `most` or it is no number. By a mask, as half.h has it.
+// x, or 0 if its magnitude is above `most` or it is NaN. By a mask, as in half.h.
 template <typename T>
 inline T ZeroAbove(T x, T most) {
   using Bits = typename BitsOf<T>::Type;
@@ -185,7 +184,7 @@ void Float16ToFloat(void* dst, const void* src, int64_t count) {
   auto* out = static_cast<Unaligned<float>*>(dst);
   auto* in = static_cast<const Unaligned<uint16_t>*>(src);
   int64_t i = 0;
-  // The masked forms (all lanes on): g++ 12 warns inside its own header about the plain ones.
+  // Masked intrinsics with all lanes on: g++ 12 warns in its own header about the plain ones.
 #if defined(__AVX512F__)
   for (; i + 16 <= count; i += 16) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i));

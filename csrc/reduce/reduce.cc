@@ -21,8 +21,8 @@ namespace {
 constexpr std::array<std::string_view, kReduceOpCount> kOpNames = {
     "sum", "prod", "min", "max", "and", "or", "xor"};
 
-// Partial results stay in a block this large, well inside the first-level cache together with the
-// same stretch of a source and of the destination.
+// Bytes of a block of partial results. It fits in the first-level cache together with the same range of a
+// source and of the destination.
 constexpr int64_t kBlockBytes = 8 << 10;
 
 bool IsComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
@@ -62,8 +62,8 @@ const std::byte* At(const void* base, int64_t offset_bytes) {
   return static_cast<const std::byte*>(base) + offset_bytes;
 }
 
-// Accumulates in a block of its own and writes the destination with the last source only, so that
-// any source may be the destination.
+// Accumulates in a separate block and writes the destination only with the last source, so that any source
+// may be the destination.
 void ReduceFull(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst,
                 std::span<const void* const> sources, int64_t count, int64_t divisor) {
   const Kernels::Combine combine =
@@ -95,10 +95,10 @@ void ReduceFull(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst
   }
 }
 
-// The least power of two that is `count` or more.
+// The least power of two that is at least `count`.
 float PowerOfTwoFrom(size_t count) { return static_cast<float>(std::bit_ceil(count)); }
 
-// float16 and bfloat16: the same, with all of the arithmetic on a block of floats.
+// float16 and bfloat16: the same, with the arithmetic on a block of floats.
 void ReduceHalf(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst,
                 std::span<const void* const> sources, int64_t count, int64_t divisor) {
   const bool brain = dtype == DType::kBFloat16;
@@ -123,7 +123,7 @@ void ReduceHalf(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst
     };
     accumulate(1);
     auto quotient = static_cast<float>(divisor);
-    // bfloat16 has the range of float, which partial sums may leave.
+    // bfloat16 has the range of float: partial sums may overflow. Then scale the sources.
     if (brain && op == ReduceOp::kSum && !AllFinite(partial, n)) {
       const float scale = PowerOfTwoFrom(sources.size());
       accumulate(scale);
@@ -157,7 +157,7 @@ std::optional<ReduceOp> ParseReduceOp(std::string_view name) {
 }
 
 Status CheckReducible(DType dtype, ReduceOp op, bool mean) {
-  // Both may come from the wire or from another language.
+  // Both may be invalid: from the wire, or from another language.
   if (static_cast<int>(dtype) >= kDTypeCount) {
     return {Code::kInvalidArgument,
             "dtype number " + std::to_string(static_cast<int>(dtype)) + " does not exist"};

@@ -1,11 +1,10 @@
 // Element-wise reductions: dst[i] = src0[i] op src1[i] op ... in that order.
 //
-// float16 and bfloat16 are accumulated in float and rounded once (to nearest even) at the
-// end of the call, so a merge of all ranks' values at once loses no more than one rounding. A sum of
-// bfloat16 that leaves the range of float on the way is made again of smaller numbers: a mean, or a
-// sum that comes back, is finite.
-// Integers wrap. min and max propagate NaN, as jax.lax.pmin and pmax do. Complex min and
-// max, and bit operations on floating types, are refused by `CheckReducible`.
+// float16 and bfloat16 are accumulated in float and rounded once (to nearest even) at the end of the call,
+// so merging all ranks' values at once has only one rounding. If a partial sum of bfloat16 overflows float,
+// the sum is repeated with scaled values: a mean or a sum within the range is finite.
+// Integers wrap. min and max propagate NaN, as jax.lax.pmin and pmax do. `CheckReducible` refuses complex
+// min and max, and bit operations on floating types.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +21,20 @@ enum class ReduceOp : uint8_t { kSum, kProd, kMin, kMax, kAnd, kOr, kXor };
 inline constexpr int kReduceOpCount = 7;
 
 std::string_view Name(ReduceOp op);
-// Name as users write it ("sum", "prod", ...); "mean" is kSum with a divisor.
+// The user's name ("sum", "prod", ...); "mean" is kSum with a divisor.
 std::optional<ReduceOp> ParseReduceOp(std::string_view name);
 
-// Ok, or kInvalidArgument that names the dtype, the operation and what is allowed.
-// `mean` also requires a floating or complex dtype.
+// Ok, or kInvalidArgument whose text has the dtype, the operation and the allowed ones. `mean` also requires
+// a floating or complex dtype.
 Status CheckReducible(DType dtype, ReduceOp op, bool mean);
 
-// Reduces `count` elements of `sources` (one or more arrays, any alignment, each either equal
-// to `dst` or not overlapping it) into `dst`. When `divisor` > 1 the sum is divided by it
-// before the final rounding. The combination must have passed CheckReducible.
+// Reduces `count` elements of `sources` into `dst`. There are one or more sources, of any alignment; each
+// equals `dst` or does not overlap it. With `divisor` > 1 the sum is divided by it before the final
+// rounding. The combination must have passed CheckReducible.
 void Reduce(DType dtype, ReduceOp op, void* dst, std::span<const void* const> sources,
             int64_t count, int64_t divisor = 1);
 
-// Whether no value is infinite or NaN.
+// Whether all values are finite.
 bool AllFinite(const float* values, int64_t count);
 
 }  // namespace jaxccomp

@@ -9,11 +9,11 @@
 namespace jaxccomp {
 namespace {
 
-// A block of values and what they are computed from stay in the first-level cache.
+// A block's operands and results stay in the first-level cache.
 constexpr int64_t kBlockBytes = 4 << 10;
 alignas(64) constexpr std::byte kZeros[kBlockBytes] = {};
 
-// The largest values that are finite.
+// The largest finite values.
 constexpr float kMostFloat16 = 65504;
 constexpr float kMostBFloat16 = 0x1.fep127f;
 

@@ -1,4 +1,4 @@
-"""Codecs that are not ours: those that programs register (`jaxccomp.register_codec`)."""
+"""Codecs that programs register (`jaxccomp.register_codec`)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Value = bool | int | float
 
 @dataclasses.dataclass(frozen=True)
 class CustomCodec:
-    """A codec that is written in JAX.
+    """A codec written in JAX.
 
     Attributes:
-      info: as of any codec.
-      defaults: the options' values where they are not given, of their Python types.
+      info: its row in the table.
+      defaults: default values of the options, as Python numbers or bools.
       encode: ``encode(x, options, key) -> payload``.
       decode: ``decode(payload, shape, dtype, options) -> values``.
       random: whether ``encode`` gets a key.
-      whole: whether it codes arrays as they are, of any shape, rather than pieces of them.
-      source: where it is written: a codec of the same name from elsewhere is another one.
+      whole: whether it encodes whole arrays of any shape, not pieces of them.
+      source: the class's module and name; only a codec from the same source may replace this one.
     """
 
     info: CodecInfo
@@ -38,11 +38,11 @@ class CustomCodec:
 
     @property
     def name(self) -> str:
-        """As specs have it."""
+        """The name in specs."""
         return self.info.name
 
     def options(self, given: Mapping[str, str]) -> types.SimpleNamespace:
-        """The options as `encode` and `decode` get them: attributes of the defaults' types."""
+        """Return the options for `encode` and `decode`: attributes of the defaults' types."""
         values = {name: self._value(name, text) for name, text in given.items()}
         return types.SimpleNamespace(**{**self.defaults, **values})
 
@@ -60,7 +60,7 @@ class CustomCodec:
 
 
 def option_info(name: str, default: Value) -> OptionInfo:
-    """The row of an option, by its default alone."""
+    """Return the row of an option, from its default."""
     if isinstance(default, bool):
         return OptionInfo(name, str(default).lower(), "", ("false", "true"))
     if isinstance(default, int | float):

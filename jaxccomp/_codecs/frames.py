@@ -1,4 +1,4 @@
-"""Frames: encoded tensors that say by themselves what they are. See :mod:`jaxccomp.codecs`."""
+"""Frames: self-describing encoded tensors. See :mod:`jaxccomp.codecs`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_CHUNK_VALUES = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class FrameInfo:
-    """What a frame says of itself.
+    """The header of a frame.
 
     Attributes:
       spec: the codec, in canonical form.
@@ -25,10 +25,10 @@ class FrameInfo:
       shape: of the array.
       value_bytes: bytes of the array.
       frame_bytes: bytes of the frame.
-      chunks: how many parts were encoded independently.
-      chunk_values: values of each but the last.
-      checksum: whether payloads and header carry checksums (CRC-32C).
-      delta: whether it was made with a reference.
+      chunks: number of independently encoded parts.
+      chunk_values: values per chunk; the last chunk may have fewer.
+      checksum: whether payloads and header have checksums (CRC-32C).
+      delta: whether it was encoded with a reference.
     """
 
     spec: str
@@ -55,23 +55,21 @@ def encode(
 
     Args:
       codec: a spec, such as ``"lossless"`` or ``"int8:block=64"``.
-      array: what NumPy can make an array of, of a dtype that the codec codes; any shape.
-      ref: an array of the same shape and dtype that whoever decodes has as well, such as the
-        parameters before an update. The difference is encoded: the XOR with a lossless codec, which
-        stays exact, else the numerical difference, whose error is within the codec's bound.
-      key: step, tensor and rank, which choose the random numbers of stochastic codecs: equal keys
-        give equal bytes.
-      chunk_bytes: bytes of values that are encoded together; each such part decodes alone.
-      checksum: whether to add checksums, with which altered bytes are found before they are
-        decoded (4 bytes per chunk and 4 more, at the speed of reading memory). `decode` refuses
-        frames without them by default: leave them out only where the bytes travel by something
-        that checks them itself.
+      array: an array or a value that NumPy can convert, of a dtype of the codec and any shape.
+      ref: an array of the same shape and dtype that the decoder also has, such as the parameters
+        before an update. The difference is encoded: with a lossless codec the XOR, which is exact;
+        otherwise the numerical difference, whose error is within the codec's bound.
+      key: step, tensor and rank: the seed of stochastic codecs. Equal keys give equal bytes.
+      chunk_bytes: bytes of values per chunk; each chunk can be decoded alone.
+      checksum: whether to add checksums, which detect altered bytes before decoding (4 bytes per
+        chunk and 4 more, at the speed of reading memory). By default `decode` refuses frames
+        without checksums: omit them only if the transport or file format has its own.
 
     Returns:
       The frame (docs/wire_format.md).
 
     Raises:
-      InvalidArgumentError: for a spec, dtype, reference or chunk that is not possible.
+      InvalidArgumentError: for an invalid spec, dtype, reference or chunk size.
       EngineUnavailableError: when the codec's library, or the native engine, is missing.
 
     Example:
@@ -114,25 +112,25 @@ def decode(
     max_bytes: int | None = None,
     require_checksum: bool = True,
 ) -> np.ndarray:
-    """Decodes what :func:`encode` made.
+    """Decodes a frame of :func:`encode`.
 
-    The data may come from anywhere: what is not a valid frame raises, and no more memory is taken
-    than the codec could have made so few bytes of. Altered bytes raise, too, by the checksums.
+    The data may be untrusted: an invalid frame raises, checksums detect altered bytes, and a small
+    frame cannot allocate more memory than its codec could have encoded in it.
 
     Args:
       data: a frame, as bytes or any contiguous buffer.
-      ref: the reference, when it was encoded with one; checked against a checksum.
-      max_bytes: the largest array to accept; by default whatever the frame can hold.
+      ref: the reference, if it was encoded with one; checked against a checksum.
+      max_bytes: the largest array to accept; by default any that the frame can contain.
       require_checksum: whether to refuse frames without checksums, whose altered bytes may decode
         to other values.
 
     Returns:
-      A new NumPy array of the shape and dtype that were encoded.
+      A new NumPy array of the encoded shape and dtype.
 
     Raises:
-      CorruptDataError: when the data is not a whole, unaltered frame, or has no checksums.
-      InvalidArgumentError: when the reference is missing, not wanted or another one, or the array
-        would be larger than ``max_bytes``.
+      CorruptDataError: when the data is not a complete, unaltered frame, or has no checksums.
+      InvalidArgumentError: when the reference is missing, superfluous or a different one, or the
+        array would be larger than ``max_bytes``.
       EngineUnavailableError: when the codec's library, or the native engine, is missing.
 
     Example:
@@ -173,13 +171,13 @@ def decode(
 
 
 def inspect(data: Any) -> FrameInfo:
-    """Reads what a frame says of itself, without decoding it.
+    """Reads the header of a frame, without decoding it.
 
     Args:
       data: a frame, as bytes or any contiguous buffer.
 
     Raises:
-      CorruptDataError: when header and index are not those of a frame of this length.
+      CorruptDataError: when header and index do not fit a frame of this length.
 
     Example:
       >>> import numpy as np, jaxccomp

@@ -1,4 +1,4 @@
-"""Codec specs: the grammar, the table, and what holds of a codec. See :mod:`jaxccomp.codecs`."""
+"""Codec specs: the grammar, the table, and properties of codecs. See :mod:`jaxccomp.codecs`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxccomp._codecs.table import CodecInfo, canonical_options, own_table
 from jaxccomp._native import engine
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-# Before another codec: it may be left out where it does not pay.
+# Alone, or as a prefix "auto:<codec>": the codec is used only if it is faster.
 _AUTO = "auto"
 _GRAMMAR = 'a spec reads "name", "name:key=value,key=value" or "first|second"'
 
@@ -37,7 +37,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class CodecSpec:
-    """What happens to values before they travel: stages, applied first to last."""
+    """The encoding of values before they are sent: stages, applied in order."""
 
     stages: tuple[Stage, ...]
 
@@ -51,13 +51,13 @@ class CodecSpec:
 
 @dataclasses.dataclass(frozen=True)
 class ErrorBound:
-    """How far a decoded value may be from the one that was encoded.
+    """The largest difference between a decoded and an encoded value.
 
     For finite ``|x| <= range``,
     ``|decoded - x| <= relative * |x| + block * max|block| + absolute``, where the maximum is over
-    the ``block_values`` consecutive values that ``x`` belongs to (0: over its chunk). Larger values
-    become infinite. When ``keeps_nonfinite``, NaN and infinity stay what they are; else a block
-    that has any decodes to NaN throughout, so that they are never hidden.
+    the block of ``block_values`` consecutive values around ``x`` (0: over its chunk). Larger values
+    become infinite. With ``keeps_nonfinite``, NaN and infinity are kept; otherwise a block with
+    any of them decodes to NaN completely, so that they are never hidden.
     """
 
     relative: float
@@ -76,7 +76,7 @@ BF16 = Stage("bf16")
 
 
 def table() -> Mapping[str, CodecInfo]:
-    """The codecs that exist, by name: this package's, then those that the program has registered.
+    """Returns all codecs by name: this package's, then the registered ones.
 
     Example:
       >>> import jaxccomp
@@ -93,7 +93,7 @@ def register(codec: custom.CustomCodec) -> None:
 
 
 def find_custom(codec: CodecLike) -> custom.CustomCodec | None:
-    """The first stage of a spec, where the program has registered it; None for one of ours."""
+    """Return the first stage's codec if the program registered it, else None."""
     return CODECS.find(parse(codec).stages[0].name)
 
 
@@ -110,13 +110,13 @@ def parse(codec: CodecLike) -> CodecSpec:
     """Reads a ``codec=`` argument and checks every name and value in it.
 
     Returns:
-      The spec in canonical form: ``None`` and ``"auto"`` resolved, options sorted and left out
-      where they have their defaults, ``raw`` stages dropped where another stage is left.
+      The spec in canonical form: ``None`` and ``"auto"`` resolved, options sorted and without
+      defaults, ``raw`` stages removed if another stage remains.
 
     Raises:
-      UnknownNameError: for a codec or a key that does not exist; the text lists those that do.
-      InvalidArgumentError: for a string that is not in the grammar, or a value that is not valid.
-      EngineUnavailableError: for a codec whose library is not found here.
+      UnknownNameError: for an unknown codec or key; the text lists the known ones.
+      InvalidArgumentError: for a string that is not in the grammar, or an invalid value.
+      EngineUnavailableError: for a codec whose library is not found.
 
     Example:
       >>> import jaxccomp
@@ -134,16 +134,15 @@ def parse(codec: CodecLike) -> CodecSpec:
 
 
 def canonical(codec: CodecLike) -> str:
-    """The canonical text of a ``codec=`` argument: what the engine is told."""
+    """Returns the canonical text of a ``codec=`` argument, as the engine takes it."""
     return str(parse(codec))
 
 
 def canonical_choice(codec: CodecLike) -> str:
-    """As `canonical`, but what is left to be chosen stays: "auto", or "auto:" and a codec.
+    """Returns the same as `canonical`, but keeps "auto" and the prefix "auto:".
 
     Raises:
-      InvalidArgumentError: for "auto:" before a codec that the program has registered, and as
-        `parse`.
+      InvalidArgumentError: for "auto:" before a registered codec, and as `parse`.
 
     Example:
       >>> import jaxccomp
@@ -162,7 +161,7 @@ def canonical_choice(codec: CodecLike) -> str:
 
 
 def choices(codec: str) -> tuple[str, ...]:
-    """What `canonical_choice` leaves to be chosen, those to be preferred first.
+    """Returns the candidate codecs of a text of `canonical_choice`, preferred ones first.
 
     Example:
       >>> import jaxccomp
@@ -180,24 +179,24 @@ def _leaves_a_choice(text: str) -> bool:
 
 
 def is_raw(codec: CodecLike) -> bool:
-    """Whether ``codec`` leaves the values as they are."""
+    """Returns whether ``codec`` sends the values uncompressed."""
     return parse(codec).stages == (RAW,)
 
 
 def is_lossless(codec: CodecLike) -> bool:
-    """Whether values that ``codec`` has coded come back bit for bit, as far as it codes them."""
+    """Returns whether ``codec`` decodes bit for bit the values that it encodes."""
     return all(table()[each.name].lossless for each in parse(codec).stages)
 
 
 def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
-    """How far decoded values may be from those that were encoded.
+    """Returns the bound of the difference between decoded and encoded values.
 
     Args:
       codec: a spec.
       dtype: of the values.
 
     Raises:
-      InvalidArgumentError: when the codec does not code ``dtype``, and as :func:`parse`.
+      InvalidArgumentError: when the codec does not encode ``dtype``, and as :func:`parse`.
 
     Example:
       >>> import jaxccomp
@@ -217,7 +216,7 @@ def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a dtype as frames and tables have it."""
+    """Return the name of a dtype in frames and tables."""
     import numpy as np
 
     return np.dtype(dtype).name
@@ -226,7 +225,7 @@ def dtype_name(dtype: Any) -> str:
 @functools.lru_cache(maxsize=256)
 def _parse_text(text: str) -> CodecSpec:
     if text.strip() == _AUTO:
-        return CodecSpec((RAW,))  # which is exact; a profile may have it be another exact codec
+        return CodecSpec((RAW,))  # exact; with a profile, the planner may use another exact codec
     if _leaves_a_choice(text):
         rest = text.partition(":")[2]
         if _leaves_a_choice(rest):
@@ -268,7 +267,7 @@ def _without_engine(stages: tuple[Stage, ...], text: str) -> CodecSpec:
 def _canonical_stage(given: Stage) -> Stage:
     options = canonical_options(table()[given.name], given.options)
     if (own := CODECS.find(given.name)) is not None:
-        own.options(dict(options))  # of their types
+        own.options(dict(options))  # checks the types
     return Stage(given.name, options)
 
 

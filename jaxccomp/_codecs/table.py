@@ -1,6 +1,6 @@
-"""What is known of a codec, and those that exist without the engine: the traced plane's.
+"""Rows of the table of codecs; here of the codecs written in JAX, which need no engine.
 
-With the engine its own table counts; a test holds the rows here to that.
+If the engine is available, its own table is used; a test compares the rows here with it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from jaxccomp._native import engine
 
 @dataclasses.dataclass(frozen=True)
 class OptionInfo:
-    """A key that a codec takes.
+    """An option of a codec.
 
     Attributes:
-      name: the key.
-      default: the value that it has when it is not given.
-      description: what it does.
-      choices: the values that it can have; empty for a number.
-      least: the smallest number that is valid.
-      most: the largest.
+      name: the key in specs.
+      default: the default value.
+      description: its effect.
+      choices: the valid values; empty for a number.
+      least: the smallest valid number.
+      most: the largest valid number.
     """
 
     name: str
@@ -37,17 +37,17 @@ class OptionInfo:
 
 @dataclasses.dataclass(frozen=True)
 class CodecInfo:
-    """What is known of a codec.
+    """A row of the table of codecs.
 
     Attributes:
-      name: as specs have it.
-      description: what it does.
-      ratio: what to expect of it, in words.
-      error: the bound of its error, in words; empty when lossless.
-      lossless: whether values come back bit for bit.
-      dtypes: the names of the dtypes that it codes; in operations, others travel raw.
-      options: the keys that it takes.
-      missing: why it cannot be used here, such as a library that is not found; else empty.
+      name: the name in specs.
+      description: one line about the codec.
+      ratio: the typical ratio, as text.
+      error: the error bound, as text; empty if lossless.
+      lossless: whether values are decoded bit for bit.
+      dtypes: names of the dtypes that it encodes; operations send values of other dtypes raw.
+      options: its options.
+      missing: why it cannot be used here, such as a missing library; else empty.
     """
 
     name: str
@@ -214,7 +214,7 @@ TABLE = {row.name: row for row in _ROWS}
 def canonical_options(
     codec: CodecInfo, given: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Options of a codec, checked, without those that have their defaults."""
+    """Check the options of a codec, and return the ones that differ from their defaults."""
     known = {option.name: option for option in codec.options}
     pairs = [(key, _checked(codec.name, known[key], value)) for key, value in given]
     return tuple((key, value) for key, value in pairs if value != known[key].default)
@@ -240,7 +240,7 @@ def _checked(name: str, option: OptionInfo, value: str) -> str:
 
 @functools.cache
 def own_table() -> Mapping[str, CodecInfo]:
-    """This package's codecs, by name."""
+    """Return this package's codecs, by name."""
     if not engine.available():
         return TABLE
     return {row["name"]: _info(row) for row in engine.load().codecs()}

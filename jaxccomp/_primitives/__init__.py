@@ -1,1 +1,1 @@
-"""One JAX primitive per collective, and what JAX does with it: lowering, vmap, derivatives."""
+"""One JAX primitive per collective, with its lowering, batching and derivatives."""

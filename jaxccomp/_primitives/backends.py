@@ -1,4 +1,4 @@
-"""Backends that programs register, and the calls that name them (`jaxccomp.register_backend`)."""
+"""Backends that programs register, and their calls (`jaxccomp.register_backend`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from jaxccomp.comm import Communicator
 Array = Any
 
 OWN = ("auto", "native", "mpi", "xla")
-# One operand, one result, and a shape that follows from the call. Messages between two ranks are
-# matched, and ragged blocks packed, by what only this package's own backends have.
+# Operations with one operand, one result, and a shape that follows from the call. Messages between
+# two ranks need matching, and ragged blocks packing, which only this package's backends have.
 OPERATIONS = (
     *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter"),
     *("alltoall", "allgatherv", "gatherv", "scatterv", "reduce_scatterv", "alltoallv"),
@@ -26,19 +26,19 @@ OPERATIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class BackendCall:
-    """What a function of a backend is to do with its operand.
+    """The operation that a backend's function must run on its operand.
 
     Attributes:
-      operation: "allreduce", for instance.
-      size: the number of ranks, of each group.
+      operation: such as "allreduce".
+      size: the number of ranks, in each group.
       axis_names: of the surrounding shard_map, pmap or vmap; empty between processes.
-      axis_index_groups: as `jax.lax` takes them, or None.
+      axis_index_groups: as in `jax.lax`, or None.
       comm: the communicator of processes, or None along axes.
-      op: "sum", "mean", "prod", "min", "max", "and", "or" or "xor"; empty where nothing is reduced.
+      op: "sum", "mean", "prod", "min", "max", "and", "or" or "xor"; empty without a reduction.
       root: of rooted operations, else -1.
-      counts: rows by rank of the v-variants, or source by destination, flat; else empty.
+      counts: for v-variants the rows of each rank, or the flat matrix source by destination.
       pairs: of "permute": (source, destination) by rank.
-      reverse: of a scan, whether it begins at the last rank.
+      reverse: of a scan: whether it begins at the last rank.
       result_shape: the shape that the result must have.
     """
 
@@ -60,13 +60,13 @@ Function = Callable[[Array, BackendCall], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-    """A backend that a program has registered.
+    """A registered backend.
 
     Attributes:
-      name: what ``backend=`` takes.
+      name: for ``backend=``.
       functions: by operation.
-      communicators: whether it takes calls between processes.
-      source: where it is written.
+      communicators: whether it supports calls between processes.
+      source: the module and name of its object.
     """
 
     name: str
@@ -82,8 +82,8 @@ def add(backend: Backend) -> None:
     """Registers a backend.
 
     Raises:
-      NameTakenError: where the name is taken, or none.
-      BackendError: where it has no operation.
+      NameTakenError: when the name is taken or invalid.
+      BackendError: when it has no operation.
     """
     if not backend.functions:
         raise errors.BackendError(
@@ -94,10 +94,10 @@ def add(backend: Backend) -> None:
 
 
 def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> None:
-    """Raises where a backend does not have an operation.
+    """Check that a backend has an operation.
 
     Raises:
-      BackendError: with what it has.
+      BackendError: when it has not; the text lists its operations.
     """
     if operation not in OPERATIONS:
         raise errors.BackendError(
@@ -114,7 +114,7 @@ def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> 
 
 
 def is_composed(call: Call) -> bool:
-    """Whether a call is made of others, as backends know nothing of codecs."""
+    """Return whether a call is composed of other calls, because backends have no codecs."""
     return not codecs.is_raw(call.codec) or call.referenced or call.feedback
 
 

@@ -1,8 +1,8 @@
-"""What ``vmap`` does to a collective.
+"""The batching rule (``vmap``) of collectives.
 
-Over an unrelated axis each leaf keeps its own batch dimension, or none: leaves are independent, so
-a leaf without one is neither copied nor sent more often. Over an axis that the operation names,
-the ranks (or some of their coordinates) lie in one array, and the operation is done on the spot.
+Over an unrelated axis each leaf keeps its own batch dimension, or none: a leaf without one is
+neither copied nor sent more often. Over an axis of the operation, the values of the ranks (or of
+some of their coordinates) are in one array, and the operation is computed locally.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def batch(
             call, values = add_carried(call, values)
         values, dims = (split_references(call, each)[0] for each in (values, dims))
         exact = call
-        if call.referenced or call.feedback:  # no difference travels, and nothing is lost
+        if call.referenced or call.feedback:  # nothing is sent, so nothing is encoded
             exact = call.replace(referenced=False, feedback=False, codec="raw")
         pairs = [_along(axis_data, exact, x, dim) for x, dim in zip(values, dims, strict=True)]
         if call.feedback:
@@ -68,10 +68,10 @@ def batch(
 def _paired(
     call: Call, size: int, values: Sequence[Array], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None]]:
-    """Gives values and what goes with them the same batch dimension, where either has one."""
+    """Give values, their references and residuals the same batch dimension, if any has one."""
     values, dims = list(values), list(dims)
     sent = len(values) // (1 + references_each(call))
-    # References of an allgather are like its results.
+    # References of an allgather have the shape of its results.
     behind = int(call.collective == "allgather")
     for first in range(sent):
         places = {i: behind for i in range(first + sent, len(values), sent)} | {first: 0}
@@ -92,7 +92,7 @@ def _leading(size: int, x: Array, dim: int | None) -> Array:
 def _bcast_along(
     axis_data: Any, call: Call, values: Sequence[Array], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None]]:
-    """Takes the row of the root, which then goes along the other axes, if there are any."""
+    """Take the row of the root, and broadcast it along the other axes, if there are any."""
     place = call.axes.index(axis_data.name)
     others = call.axes[:place] + call.axes[place + 1 :]
     minor = _size(call.axes[place + 1 :])
@@ -125,7 +125,7 @@ def _along(axis_data: Any, call: Call, x: Array, dim: int | None) -> tuple[Array
 def _gathered(
     axis_data: Any, call: Call, x: Array, others: tuple[Any, ...]
 ) -> tuple[Array, int | None]:
-    """For a mixture of axes: gathers all ranks' rows, in rank order, and takes this one's."""
+    """With further axes: gather all rows in rank order, compute, and take this rank's result."""
     gather = Call(
         "allgather",
         _size(others),

@@ -10,7 +10,7 @@ from jaxccomp._call import Call
 
 Array = Any
 
-# By collective; primitives.py fills it. The rules of primitives stage operations, too.
+# By collective; filled by primitives.py, whose rules also call `bind`.
 PRIMITIVES: dict[str, Any] = {}
 
 
@@ -21,5 +21,5 @@ def bind(call: Call, operands: Sequence[Array]) -> list[Array]:
 
 
 def located(call: Call) -> Call:
-    """``call``, with the program's line where it runs eagerly."""
+    """Return ``call``; if it runs eagerly, with the program's line."""
     return call.at(_compat.this_line()) if _compat.runs_eagerly() else call

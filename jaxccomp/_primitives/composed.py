@@ -1,8 +1,8 @@
 """Operations that are composed of other operations of the engine, or of a registered backend.
 
-An operation is composed where its codec is written in JAX, and on GPUs where the stage does not run
-it directly (on_cuda.py). The composition is that of jaxccomp/_traced/collectives.py. There,
-collectives of jax.lax move the values; here, the engine or the backend does.
+An operation is composed if its codec is written in JAX, and on GPUs if the stage does not run it
+directly (on_cuda.py). jaxccomp/_traced/collectives.py has the compositions. There, collectives of
+jax.lax move the values; here, the engine or the backend does.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Array = Any
 Tree = Any
 
 _MESSAGES = ("send", "recv", "sendrecv")
-# An array that is cut travels in so many pieces, each of at least so many bytes: while one is under
-# way the next is encoded. More pieces would only cost more messages.
+# The number and the least size of pieces of an array: one piece is sent while the next is encoded.
+# More pieces would only cost more messages.
 _PIECES = 4
 _LEAST_PIECE_BYTES = 1 << 20
-# Pieces end where no block of a codec does: all of ours have blocks of a power of two up to this.
+# Pieces do not cut blocks: this package's codecs have blocks of powers of two up to this.
 _PIECE_MULTIPLE = 4096
 _CUT = ("allreduce", "reduce", "bcast")
 
 
 def following(spec: str) -> str:
-    """The codecs behind the first one of a spec, which encode bytes; "raw" where there are none."""
+    """Return the codecs after a spec's first one, which encode bytes; "raw" if there are none."""
     stages = codecs.parse(spec).stages[1:]
     return str(codecs.CodecSpec(stages)) if stages else "raw"
 
@@ -48,9 +48,9 @@ class Composition:
 
     Attributes:
       find: finds the codec in JAX that encodes values before they are moved.
-      moved: the codec of operations that move encoded values.
-      uncoded: the codec of operations that move values for which `find` finds none.
-      pieces: into how many an array is cut.
+      moved: the codec of operations that send encoded values.
+      uncoded: the codec of operations that send values for which `find` finds none.
+      pieces: the number of pieces of an array.
     """
 
     find: collectives.FindCodec
@@ -60,7 +60,7 @@ class Composition:
 
 
 def by_first_stage(spec: str) -> Composition:
-    """The first codec of a spec encodes in JAX, and the engine applies the ones behind it."""
+    """Return a composition: the first codec runs in JAX, the engine applies the others."""
     rest = following(spec)
     return Composition(traced_codecs.find_for, rest, rest)
 
@@ -105,7 +105,7 @@ class _Composed:
 
     def _run_uncoded(self, x: Array, refs: Sequence[Array]) -> list[Array]:
         call = _with_codec(self.call, self.how.uncoded)
-        if call.codec == "raw":  # which has no use for references
+        if call.codec == "raw":  # raw ignores references
             return bind(call.replace(referenced=False), [x])
         return bind(call, [x, *refs])
 
@@ -137,11 +137,11 @@ class _Composed:
     # --- Messages between two ranks --------------------------------------------------------------
 
     def _message(self, operands: Sequence[Array]) -> list[Array]:
-        """A rank sends one message, which has the encoded values of all operands."""
+        """Send or receive one message with the encoded values of all operands."""
         call = self.call
         values, refs = split_references(call, operands)
         sent, likes = split_likes(call, values)
-        # References of the values to send come first, those of the values to receive last.
+        # References of the values to send come first, references of the values to receive last.
         before, after = list(refs[: len(sent)]), list(refs[-len(likes) :])
         codes: list[Tree] = []
         if call.collective != "recv":
@@ -155,7 +155,7 @@ class _Composed:
         elif call.collective == "recv":
             leaves = like_leaves
         moved = bind(moving, leaves)
-        if call.collective == "send":  # whose results are its operands, once they are sent
+        if call.collective == "send":  # its results are the operands, after they are sent
             return list(lax.optimization_barrier((*sent, *moved)))[: len(sent)]
         status = [moved.pop()] if call.status else []
         if call.collective == "sendrecv" and call.pairs[1] == -1:
@@ -174,7 +174,7 @@ class _Composed:
         return codec.encode(x - refs[number] if refs else x, key)
 
     def _encoded_like(self, x: Array) -> Tree:
-        """Zeros of the shapes that a code of values like ``x`` has."""
+        """Return zeros with the shapes of the encoding of values like ``x``."""
         codec = self._codec_of(x)
         if codec is None:
             return x
@@ -195,7 +195,7 @@ def _with_codec(call: Call, codec: str) -> Call:
 
 
 class EngineMover(LaxMover):
-    """Moves blocks by the engine: between processes, and along axes that it reaches."""
+    """Moves blocks by the engine: between processes, and along axes that the engine supports."""
 
     def __init__(self, call: Call, codec: str):
         super().__init__(call)

@@ -1,4 +1,4 @@
-"""How an operation becomes part of an XLA program: a call of the engine, or traced collectives."""
+"""The lowering of operations to XLA: to a call of the engine, or to collectives of jax.lax."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
 
-# How results may take over the memory of operands or references (_compat.lower_ffi): not where
-# an operand is still being sent when the result of the same shape arrives.
+# How results may reuse the memory of operands or references (_compat.lower_ffi): not if an operand
+# may still be sent when the result of the same shape arrives.
 _ALIAS = {
     **dict.fromkeys(("bcast", "allreduce", "reduce", "scan", "exscan"), "free"),
     **dict.fromkeys(("barrier", "send"), "always"),
@@ -32,14 +32,14 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     platform, groups = _place(ctx, call, line)
     custom = codecs.find_custom(call.codec) is not None
     sent, site, plan = _sent(call, ctx.avals_in), None, None
-    where = line[-55:]  # of a long name the end, as messages have little room
+    where = line[-55:]  # the end of a long name: error messages have a limited size
     shapes = _shapes(sent, call)
     composition = _composition(ctx, call, platform)
     if platform is not None and wide_sums.must_split(call, sent):
         return _compat.lower_traced(
             ctx, lambda *xs: wide_sums.reduce_apart(asked, xs), operands, ordered=call.ordered
         )
-    if not (custom or composition or _adds_carried(call, platform)):  # whose parts have plans
+    if not (custom or composition or _adds_carried(call, platform)):  # else the parts have plans
         if platform is not None:
             comm.init()
         site = planning.site_of(asked, shapes, groups, _compat.platforms(ctx))
@@ -65,7 +65,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     if platform is CUDA and not codecs.is_raw(call.codec):
         call = call.replace(algorithm="auto")  # without the chunk that a pinned plan may have
     mover = "mpi" if call.backend == "mpi" else "native"
-    # A plan's time is priced, where somebody asks for it.
+    # With a pinned plan, this predicts its time if calls are recorded.
     priced = platform is CPU and mover == "native"
     choice = planning.choice_of(plan or asked, sent, groups) if priced else None
     if choice is not None:
@@ -75,7 +75,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         runs = "two_shot"
         call = call.replace(algorithm=runs)
     planning.record(where, call, mover, sent, choice, operands=shapes, site=site, groups=groups)
-    # The engine learns from the results what is received.
+    # The engine needs no receive templates: it knows the results.
     operands, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
     attributes = {
@@ -113,21 +113,21 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
 
 
 def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any], line: str) -> Any:
-    """By a backend that the program has registered."""
+    """Lower to a registered backend."""
 
     def traced(*xs: Any) -> list[Any]:
         return bind(*add_carried(call, xs)) if call.carries else backends.run(call, xs)
 
     if call.comm is not None:
         _check_one_device(ctx, call, line)
-    if not backends.is_composed(call):  # whose parts are recorded
+    if not backends.is_composed(call):  # otherwise the parts are recorded
         sent = _sent(call, ctx.avals_in)
         planning.record(line, call, call.backend, sent, operands=_shapes(sent, call))
     return _compat.lower_traced(ctx, traced, operands, ordered=call.ordered)
 
 
 def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[Any]] | None]:
-    """Where the engine runs a call, None where JAX does; and the devices of groups along axes."""
+    """Return the engine's platform, or None for JAX; and the devices of groups along axes."""
     platform = _platform_of_engine(ctx, call)
     if call.comm is not None:
         _check_one_device(ctx, call, line)
@@ -142,12 +142,12 @@ def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[
 
 
 def _adds_carried(call: Call, platform: Platform | None) -> bool:
-    """Whether residuals of the call before are added here, as the engine does not add them."""
+    """Return whether JAX adds the last call's residuals, because the engine does not."""
     return call.carries and platform is not CPU
 
 
 def _composition(ctx: Any, call: Call, platform: Platform | None) -> composed.Composition | None:
-    """How a call is composed of others that the engine runs; None where it is not."""
+    """Return the composition of a call from other calls of the engine, or None."""
     if platform is None:
         return None
     if codecs.find_custom(call.codec) is not None:
@@ -156,10 +156,10 @@ def _composition(ctx: Any, call: Call, platform: Platform | None) -> composed.Co
 
 
 def _shapes(avals: Sequence[Any], call: Call) -> str:
-    """Operands or results as text that is the same on every rank: ``float32[8,4], int32[]``."""
+    """Return operands or results as text, equal on all ranks: ``float32[8,4], int32[]``."""
 
     def text(aval: Any) -> str:
-        # The rows of the v-variants are each rank's own; what must agree is in ``counts``.
+        # The rows of v-variants differ by rank; ``counts`` must agree.
         dims = ["?", *aval.shape[1:]] if call.counts else aval.shape
         return f"{aval.dtype.name}[{','.join(map(str, dims))}]"
 
@@ -187,7 +187,7 @@ def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
         "recv_tag": call.recv_tag,
         "status": int(call.status),
         "reverse": int(call.reverse),
-        # 2: in the order of each Python thread, where the communicator itself has none.
+        # 2: in program order within each Python thread, on communicators without program order.
         "ordered": (2 - _in_program_order(call)) if call.ordered else 0,
         "referenced": int(call.referenced),
         "feedback": int(call.feedback),
@@ -200,7 +200,7 @@ def _in_program_order(call: Call) -> bool:
 
 
 def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
-    """Where the engine should run ``call``; raises when only it could and it cannot."""
+    """Return the platform on which the engine runs ``call``; raise if only it could but cannot."""
     if call.backend == "xla":
         return None
     names = _compat.platforms(ctx)
@@ -218,7 +218,7 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
         if platform is CUDA and codecs.find_custom(call.codec) is None:
             on_cuda.check(ctx, call)
         return platform
-    # Messages of a rank to itself wait for their receives, in the engine.
+    # A rank's messages to itself wait in the engine for their receives.
     waits = call.collective in ("send", "recv") or call.likes >= 0
     alone = call.comm is not None and call.comm.size == 1 and not waits
     if call.backend != "auto" or not (alone or call.comm is None):
@@ -231,7 +231,7 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
 
 
 def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> bool:
-    """Whether the engine can run ``call`` between the devices of ``groups``."""
+    """Return whether the engine can run ``call`` between the devices of ``groups``."""
     if groups is None:
         reason = "the mesh is abstract, so its devices are not known"
     elif not {device for group in groups for device in group} <= set(platform.devices()):
@@ -253,7 +253,7 @@ def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> 
 
 
 def _why_not_mpi(call: Call, groups: list[list[Any]]) -> str:
-    """Why MPI's own collectives cannot run between these ranks; empty where they can."""
+    """Return why MPI's own collectives cannot run between these ranks; "" if they can."""
     if call.size == 1:
         return ""
     if any(len({device.process_index for device in group}) < len(group) for group in groups):

@@ -1,4 +1,4 @@
-"""What calls of a program have taken in this process, by what the engine has counted of them."""
+"""Measured times of a program's calls in this process, from the engine's log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 from jaxccomp._native import engine
 from jaxccomp._primitives.planning import Lowered
 
-# As the engine's rows name it (`jaxccomp.stats.LoggedCall`), but for the algorithm, which is what
-# the program asks for.
+# The keys of the engine's rows (`jaxccomp.stats.LoggedCall`); the algorithm is the requested one.
 _KEY = (
     *("backend", "operation", "reduce_op", "root", "operands", "where", "communicator", "ranks"),
     *("codec", "asked_algorithm"),
@@ -17,16 +16,16 @@ _KEY = (
 
 
 def rows() -> Mapping[Hashable, Mapping[str, Any]]:
-    """The rows of call sites that the engine has timed, by what `key_of` gives for a call."""
+    """Return the engine's rows of timed call sites, by the key of `key_of`."""
     if not engine.available():
         return {}
     found = engine.load().call_log()[0]
-    # Where several look alike, the one that ran most often.
+    # Of several with one key, take the one that ran most often.
     return {_key(row): row for row in sorted(found, key=lambda row: row["calls"])}
 
 
 def key_of(lowered: Lowered) -> Hashable:
-    """What a call that has been lowered has in common with the row of its call site."""
+    """Return the key by which a lowered call and the row of its call site are matched."""
     call = lowered.call
     return _key(
         {

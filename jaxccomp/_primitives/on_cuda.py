@@ -1,4 +1,4 @@
-"""How the engine runs operations on GPUs: by its stage, or as compositions (docs/gpus.md).
+"""Operations of the engine on GPUs: by its stage, or as compositions (docs/gpus.md).
 
 The stage (csrc/cuda/stage/) runs every collective on raw values. With a lossless codec that has
 kernels it runs messages, and collectives that move blocks of one size. Other calls are composed in
@@ -19,8 +19,8 @@ from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import cuda_codecs
 from jaxccomp._traced.codecs import Codec, Unchanged
 
-# The operations that the stage runs with a codec, as MovesOnly in csrc/cuda/stage/stage.cc has
-# them; sendrecv in program order is another one.
+# The operations that the stage runs with a codec (MovesOnly in csrc/cuda/stage/stage.cc). Also
+# sendrecv in program order: _is_message.
 _MOVES = frozenset(
     {"bcast", "allgather", "gather", "scatter", "alltoall", "permute", "send", "recv"}
 )
@@ -31,7 +31,7 @@ def check(ctx: Any, call: Call) -> None:
     """Raises unless a call with one of this package's codecs can run on GPUs.
 
     Raises:
-      UnknownNameError: where the codec cannot; names the codecs that can.
+      UnknownNameError: when the codec cannot; the text names the codecs that can.
       InvalidArgumentError: for algorithm= with a codec.
     """
     dtypes = _dtypes(ctx, call)
@@ -56,7 +56,7 @@ def check(ctx: Any, call: Call) -> None:
 
 
 def composition(ctx: Any, call: Call) -> Composition | None:
-    """How a call that passes `check` is composed; None where the stage runs it directly."""
+    """Return the composition of a call that passes `check`; None if the stage runs it directly."""
     if _is_carried(call, _dtypes(ctx, call)):
         return None
     find_lossy = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
@@ -66,12 +66,12 @@ def composition(ctx: Any, call: Call) -> Composition | None:
             return find_lossy(spec, dtype)
         return None if codecs.is_raw(spec) else _UNCHANGED
 
-    # One piece: the stage has a pipeline of its own.
+    # One piece: the stage has its own pipeline.
     return Composition(find, _on_the_way(call.codec), uncoded="raw", pieces=1)
 
 
 def _on_the_way(spec: str) -> str:
-    """The stage's codec: a whole lossless spec, else the codecs behind the first one."""
+    """Return the stage's codec: a whole lossless spec, else the codecs after the first one."""
     return spec if codecs.is_lossless(spec) else following(spec)
 
 
@@ -81,7 +81,7 @@ def _dtypes(ctx: Any, call: Call) -> list[str]:
 
 
 def _is_carried(call: Call, dtypes: Iterable[str]) -> bool:
-    """Whether the stage runs the call directly."""
+    """Return whether the stage runs the call directly."""
     if call.referenced or call.feedback:
         return False
     moves = codecs.is_raw(call.codec) or call.collective in _MOVES or _is_message(call)
@@ -89,12 +89,12 @@ def _is_carried(call: Call, dtypes: Iterable[str]) -> bool:
 
 
 def _is_message(call: Call) -> bool:
-    """Whether the call is a sendrecv that is matched in program order, as in MPI."""
+    """Return whether the call is a sendrecv that is matched in program order, as in MPI."""
     return call.collective == "sendrecv" and call.ordered
 
 
 def _is_composed(call: Call, dtype: str) -> bool:
-    """Whether the call can be composed for values of a dtype."""
+    """Return whether the call can be composed for values of a dtype."""
     first = codecs.parse(call.codec).stages[0]
     if dtype not in codecs.table()[first.name].dtypes:
         return cuda.runs("raw", dtype)

@@ -1,4 +1,4 @@
-"""What "auto" becomes: by a pinned plan, or by a profile and its prices (docs/planner.md)."""
+"""Resolves "auto" by a pinned plan, or by a profile's predictions (docs/planner.md)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from jaxccomp.schedules._plans import Plan, PlannedCall, Plans
 
 @dataclasses.dataclass(frozen=True)
 class Lowered:
-    """A call, as it has become part of a program.
+    """A lowered call.
 
     Attributes:
       where: the source line.
-      call: with the algorithm and the codec that run.
-      mover: "native", "mpi", "xla", or a backend that is registered.
-      sizes: bytes that a rank passes in, by dtype; None where they are not known.
-      choice: a `jaxccomp.schedules.Choice`, where prices are known.
-      site: the arguments of its `jaxccomp.plan.PlannedCall`; None where plans have none.
+      call: with the resolved algorithm and codec.
+      mover: "native", "mpi", "xla", or a registered backend.
+      sizes: bytes of a rank's operands, by dtype; None if unknown.
+      choice: a `jaxccomp.schedules.Choice`, if there are predictions.
+      site: the arguments of its `jaxccomp.plan.PlannedCall`; None if plans do not have such calls.
       groups: the processes of its ranks, by group.
       operands: shapes and dtypes.
     """
@@ -44,11 +44,11 @@ class Lowered:
 
     @property
     def is_on_cpus(self) -> bool:
-        """Whether it runs there, and nowhere else."""
+        """Whether the call runs on CPUs only."""
         return self.site is not None and self.site["platform"] == "cpu"
 
 
-# One way to run, and each rank passes in what it likes; or what the program does not leave open.
+# Never planned: messages, whose sizes differ by rank, and barrier: only one implementation exists.
 _UNPLANNED = ("send", "recv", "sendrecv", "barrier")
 
 _recorder = threading.local()
@@ -67,9 +67,9 @@ def recorded() -> Iterator[list[Lowered]]:
 
 
 def lower_anew(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Lowers a function, which may be jitted, for its arguments, and runs nothing."""
+    """Lower a function, which may be jitted, for its arguments, without running it."""
 
-    # A function of its own, of which JAX has kept nothing.
+    # A new function, for which JAX has no cached lowering.
     def program(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
@@ -87,7 +87,7 @@ def record(
     site: Mapping[str, Any] | None = None,
     groups: Sequence[Sequence[Any]] | None = None,
 ) -> None:
-    """Notes a call, where somebody asks for it."""
+    """Record a call in all enclosing `recorded` blocks."""
     if _is_recording():
         sizes, processes = _sizes(avals), _processes(call, groups)
         lowered = Lowered(where, call, mover, sizes, choice, site, processes, operands)
@@ -96,15 +96,15 @@ def record(
 
 
 def no_plans() -> Plans:
-    """Plans of this world, to which `add_plans` adds calls."""
+    """Return empty plans of this world, for `add_plans`."""
     return Plans(tuple(Counter(comm.hosts()).values()))
 
 
 def add_plans(plans: Plans, calls: Iterable[Lowered]) -> None:
-    """Adds how calls run.
+    """Add the plans of lowered calls.
 
     Raises:
-      InvalidArgumentError: where one call was planned in two ways.
+      InvalidArgumentError: when one call has two different plans.
     """
     for each in calls:
         if each.site is not None:
@@ -134,11 +134,11 @@ def _static_rule(
 def algorithm_that_runs(
     call: Call, avals: Sequence[Any], groups: Sequence[Sequence[Any]] | None
 ) -> str:
-    """The algorithm of a call that the engine runs; "auto" where that is not known.
+    """Return the algorithm of a call that the engine runs; "auto" if it is not known.
 
     Args:
-      call: with the algorithm that was chosen, or "auto" for the static rule's.
-      avals: shapes and dtypes of the operands that are sent.
+      call: with the chosen algorithm, or "auto" for the static rule.
+      avals: shapes and dtypes of the operands to send.
       groups: of devices, by rank, for a call along axes.
     """
     if call.algorithm.partition(":")[0] != "auto":
@@ -157,17 +157,17 @@ def site_of(
     groups: Sequence[Sequence[Any]] | None,
     platforms: Sequence[str],
 ) -> dict[str, Any] | None:
-    """What a call is, alike on all its ranks; None where nobody asks, or plans have no such call.
+    """Return a call's key in plans, equal on all its ranks; None if it is not planned or recorded.
 
     Args:
-      call: as the program has it.
+      call: as in the program.
       operands: shapes and dtypes.
       groups: of devices, by rank, for a call along axes.
-      platforms: that it is lowered for.
+      platforms: the platforms to lower for.
     """
     if call.collective in _UNPLANNED or call.backend == "xla":
         return None
-    # Whoever has not joined knows of no plan, be it here or on other ranks.
+    # Before it joins, a process has no plan.
     if not _is_recording() and not (comm.is_initialized() and comm.plans() is not None):
         return None
     details = ("reverse", "referenced", "feedback", "carries")
@@ -189,9 +189,9 @@ def site_of(
 def _members(call: Call, groups: Sequence[Sequence[Any]] | None) -> str:
     processes = _processes(call, groups)
     if call.comm is None:
-        # All ranks see all groups, which share links, or do not.
+        # All ranks know all groups, which may share links.
         return "processes " + " | ".join(map(_runs, processes)) if processes else "ranks on axes"
-    # Members of other communicators may make the same call, by the same plan.
+    # Equal calls on other communicators have the same plan: number the hosts from 0.
     hosts = comm.hosts()
     numbers = {host: i for i, host in enumerate(dict.fromkeys(hosts[p] for p in processes[0]))}
     return "hosts " + _runs([numbers[hosts[process]] for process in processes[0]])
@@ -203,15 +203,15 @@ def _runs(numbers: Sequence[int]) -> str:
 
 
 def pinned(site: Mapping[str, Any] | None, call: Call, where: str) -> Call | None:
-    """The call as the pinned plan has it; None where none is pinned.
+    """Return the call with its pinned plan; None if it has no pinned plan.
 
     Args:
-      site: as `site_of` has it.
-      call: as the program has it.
+      site: the result of `site_of`.
+      call: as in the program.
       where: the source line.
 
     Raises:
-      InvalidArgumentError: where the plan lacks the call, or has a codec that the program does not
+      InvalidArgumentError: when the plan lacks the call, or has a codec that the program does not
         allow.
     """
     plans = comm.plans() if site is not None and comm.is_initialized() else None
@@ -237,29 +237,29 @@ def pinned(site: Mapping[str, Any] | None, call: Call, where: str) -> Call | Non
 
 
 def settled(call: Call) -> Call:
-    """The call as it is without a profile."""
+    """Return the resolved call without a profile."""
     return call.replace(codec=codecs.canonical(call.codec))
 
 
 def choice_of(
     call: Call, avals: Sequence[Any], groups: Sequence[Sequence[Any]] | None
 ) -> Any | None:
-    """What the profile of the ranks chooses for a call that the engine runs on the host.
+    """Choose by the ranks' profile how the engine runs a call on the host.
 
     Args:
-      call: with "auto" where something is to be chosen.
-      avals: shapes and dtypes of the operands that are sent.
+      call: with "auto" for the options to choose.
+      avals: shapes and dtypes of the operands to send.
       groups: of devices, by rank, for a call along axes.
 
     Returns:
-      A `jaxccomp.schedules.Choice`; None where there is none, or none is asked for.
+      A `jaxccomp.schedules.Choice`; None without a profile, or if there is nothing to choose.
     """
     planner, sizes = comm.planner(), _sizes(avals)
     specs = codecs.choices(call.codec)
     is_open = call.algorithm == "auto" or len(specs) > 1
     if planner is None or sizes is None or not (is_open or _is_recording()):
         return None
-    # Residuals and references cost what prices do not know.
+    # Predictions do not include the cost of residuals and references.
     if call.feedback or call.carries or call.referenced or call.reverse:
         return None
     return planner.choose(
@@ -269,7 +269,7 @@ def choice_of(
         sizes=sizes,
         groups=_processes(call, groups),
         root=max(call.root, 0),
-        every_option=_is_recording(),  # to be shown
+        every_option=_is_recording(),  # to show them
     )
 
 
@@ -277,7 +277,7 @@ def _sizes(avals: Sequence[Any]) -> tuple[tuple[str, int], ...] | None:
     sizes: Counter[str] = Counter()
     for aval in avals:
         if not hasattr(aval, "dtype") or not all(isinstance(n, int) for n in aval.shape):
-            return None  # as in exported programs of any shape
+            return None  # symbolic shapes of exported programs
         sizes[aval.dtype.name] += math.prod(aval.shape) * aval.dtype.itemsize
     return tuple(sorted(sizes.items()))
 

@@ -1,7 +1,7 @@
-"""One JAX primitive per collective, made from one table row each.
+"""One JAX primitive per collective, each made from a table row.
 
-All leaves of a pytree are operands of one bind, so they share one schedule. The rules below hold
-for every collective; a row adds only its transpose.
+All leaves of a pytree are operands of one bind, so they share one schedule. The rules below are for
+all collectives; a row adds only its transpose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = Any
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What sets one collective apart from the others, for JAX."""
+    """The parts of a primitive that differ by collective."""
 
     name: str
     # (call, cotangents of all results) -> cotangents of all operands; None: its own tangents.
@@ -65,7 +65,7 @@ ROWS = (
 
 
 def define(row: Row) -> Any:
-    """Makes the primitive of a row."""
+    """Make the primitive of a row."""
     return _compat.new_primitive(
         f"jaxccomp_{row.name}",
         abstract_eval=_abstract_eval,
@@ -91,7 +91,7 @@ def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
     if call.status:
         pair = _compat.result_aval(avals[0], (2,), dropped, slice(0, 0))
         results.append(pair.update(dtype=jnp.dtype(jnp.int32), weak_type=False))
-    if call.feedback:  # what is lost is each rank's own
+    if call.feedback:  # residuals differ by rank
         results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in values]
     return results, effects
 
@@ -107,7 +107,7 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
             "are there. Wrap its operands in jax.lax.stop_gradient if none is needed, or use "
             f"{call.collective}."
         )
-    # References change how values travel, not what arrives.
+    # References change the encoding of values, not the result.
     primals, _ = split_references(call, primals)
     call = call.replace(referenced=False)
     moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
@@ -125,7 +125,7 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
             "back to a rank, under a tag, that the program names. Name them, or wrap `like` in "
             "jax.lax.stop_gradient if none is needed."
         )
-    # Zeros are sent too, so that all ranks run the same operations whatever they differentiate.
+    # Send zero tangents too, so that all ranks run the same operations.
     sent = len(primals) - len(split_likes(call, primals)[1]) if call.likes >= 0 else 0
     received = [i for i in moving if i >= sent]
     if call.likes >= 0:

@@ -1,4 +1,4 @@
-"""ragged_alltoall: slices whose places and sizes are computed, as jax.lax.ragged_all_to_all.
+"""ragged_alltoall: exchanges slices with dynamic places and sizes, as jax.lax.ragged_all_to_all.
 
 Operands are (operand, output, input_offsets, send_sizes, recv_offsets, recv_sizes), one offset and
 size per rank. Unlike jax.lax's ``output_offsets``, ``recv_offsets`` are places in this rank's own
@@ -24,7 +24,7 @@ Array = Any
 
 
 def bind(call: Call, operands: Sequence[Array]) -> Array:
-    """Runs or stages the exchange; the result has the shape of ``output``."""
+    """Run or stage the exchange; the result has the shape of ``output``."""
     axes = frozenset(call.axes).union(*map(_compat.varying, operands))
     return PRIMITIVE.bind(*(_compat.vary(x, axes) for x in operands), call=located(call))[0]
 
@@ -79,7 +79,7 @@ def _batch(
         blocks = jax.vmap(stacked.cut_ragged)(operand, input_offsets, send_sizes)
         received = jnp.swapaxes(blocks, 0, 1)
         return [jax.vmap(stacked.place_ragged)(output, received, recv_offsets, recv_sizes)], [0]
-    # Rows stay in front, so the batch travels as part of each row.
+    # Rows stay in front: the batch dimension becomes a part of each row.
     data = [
         _batched(x, dim, axis_data.size, 1) for x, dim in zip(values[:2], dims[:2], strict=True)
     ]

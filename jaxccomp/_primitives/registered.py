@@ -1,4 +1,4 @@
-"""Calls of algorithms that programs register: their schedules are made when a call is lowered."""
+"""Calls of registered algorithms: their schedules are built when a call is lowered."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from jaxccomp import errors
 from jaxccomp._call import Call, has_row_per_rank
 from jaxccomp._native import algorithms, engine
 
-# Tensors begin at multiples of this in a block (csrc/collective/schedule.h).
+# The alignment of tensors in a block (kBlockAlign in csrc/collective/schedule.h).
 _ALIGN = 64
 
 
 def algorithm_of(call: Call, avals: Sequence[Any]) -> str:
-    """The call's algorithm as the engine takes it.
+    """Return the call's algorithm for the engine.
 
     Args:
-      call: as it is lowered for the engine.
-      avals: shapes and dtypes of the operands that are sent.
+      call: as lowered for the engine.
+      avals: shapes and dtypes of the operands to send.
 
     Raises:
-      ScheduleError: where it is a registered one, and its schedules are wrong or cannot be made.
+      ScheduleError: when the schedules of a registered algorithm are wrong or cannot be built.
     """
     if algorithms.find(call.collective, call.algorithm) is None:
         return call.algorithm

@@ -1,8 +1,8 @@
 """The transpose of each collective, on the cotangents of all its results at once.
 
-Along an axis, ranks are taken to share one objective, the sum of theirs (as jax.lax.psum has it):
-a sum is its own transpose. Where the result is of invariant type (``shard_map`` with
-``check_vma=True``) there is one cotangent for all ranks, and nothing needs to travel.
+Along an axis, the objective is the sum of the ranks' objectives (as for jax.lax.psum): a sum is its
+own transpose. If the result has an invariant type (``shard_map`` with ``check_vma=True``), all
+ranks have the same cotangent, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Cotangents = Sequence[Array]
 def _bind(call: Call, values: Cotangents, **changes: Any) -> list[Array]:
     back = call.of_cotangents().replace(invariant=False, **changes)
     if not algorithms.has(back.collective, back.algorithm):
-        back = back.replace(algorithm="auto")  # it was chosen for the other one
+        back = back.replace(algorithm="auto")  # the transpose has no algorithm of that name
     return bind(back, values)
 
 
 def to(collective: str) -> Callable[[Call, Cotangents], list[Array]]:
-    """A transpose that is another collective with the same parameters."""
+    """Return a transpose that is another collective with the same parameters."""
     return lambda call, cts: _bind(call, cts, collective=collective, reduce_op="")
 
 
@@ -90,7 +90,7 @@ def sendrecv(call: Call, cts: Cotangents) -> list[Array]:
 
 
 def exchange(call: Call, cts: Cotangents, operands: Sequence[Any]) -> list[Any]:
-    """Of a sendrecv that receives something else than it sends: cotangents of all its operands."""
+    """Transpose a sendrecv with different shapes: return the cotangents of all its operands."""
     sent, likes = split_likes(call, operands)
     back = with_likes(
         call.replace(pairs=call.pairs[::-1], tag=call.recv_tag, recv_tag=call.tag),
@@ -115,10 +115,10 @@ def recv(call: Call, cts: Cotangents) -> list[Array]:
 
 
 def own_rows(call: Call, x: Array, rank: Array) -> Array:
-    """Rank ``rank``'s block of ``counts`` rows of ``x``, filled up to the largest with zeros."""
+    """Return rank ``rank``'s rows of ``x``, padded with zeros to the largest count."""
     starts = np.cumsum(call.counts) - np.array(call.counts)
     longest = rows(call)[0]
-    x = stacked.fill(x, x.shape[0] + longest)  # so that no slice reaches beyond the end
+    x = stacked.fill(x, x.shape[0] + longest)  # so that no slice exceeds the end
     block = lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[rank], longest)
     real = jnp.arange(longest) < jnp.asarray(call.counts)[rank]
     return jnp.where(real.reshape(-1, *[1] * (x.ndim - 1)), block, jnp.zeros_like(block))

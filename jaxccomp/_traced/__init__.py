@@ -1,1 +1,1 @@
-"""The traced plane: collectives composed from jax.lax, and codecs in jax.numpy."""
+"""backend="xla" (the traced plane): collectives composed of jax.lax, codecs in jax.numpy."""

@@ -1,7 +1,7 @@
-"""The traced plane: collectives composed from jax.lax, wherever JAX runs.
+"""Collectives composed of jax.lax (the traced plane), for all platforms of JAX.
 
-This is ``backend="xla"``, and what operations lower to on platforms without native handlers. It
-only computes values: derivatives and batching are those of the primitive that is lowered.
+They implement ``backend="xla"``, and all operations on platforms without native handlers. They only
+compute values: the primitives have the rules for derivatives and batching.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxccomp._traced.codecs import Codec, Wire
 from jaxccomp._traced.lax_mover import LaxMover
 
 Array = Any
-# The codec of a spec and a dtype's name; None where values travel as they are.
+# Returns the codec of a spec and a dtype's name; None if values are sent as they are.
 FindCodec = Callable[[str, str], Codec | None]
 
 
@@ -34,12 +34,13 @@ def run(
     mover: LaxMover | None = None,
     first: int = 0,
 ) -> list[Array]:
-    """Runs ``call`` on each operand, coded by what ``find_codec`` finds, alike on all ranks.
+    """Run ``call`` on each operand, encoded with the codec of ``find_codec``.
 
-    Blocks are moved by ``mover``; by default by jax.lax, which has no communicators but those of
-    this process alone. Random numbers of operand i are those of operand ``first`` + i.
+    ``find_codec`` must give the same result on all ranks. ``mover`` moves blocks; by default
+    jax.lax, which has only communicators of a single process. Operand i draws the random numbers of
+    operand ``first`` + i.
     """
-    traced_codecs.find(call.codec)  # one that does not exist here is an error in any case
+    traced_codecs.find(call.codec)  # raises for unsupported codecs
     values, refs = split_references(call, operands)
     if call.comm is not None and mover is None:
         rows = [stacked.run(call, x[None]) for x in values]
@@ -64,7 +65,7 @@ def run(
 
 
 def _run_against(call: Call, plane: Plane, x: Array, refs: Sequence[Array], number: int) -> Array:
-    """Sends the difference to what ranks hold; values that no codec changes, as they are."""
+    """Send the difference to the reference; without a codec, the values as they are."""
     axis = _Axis(call, plane, x.dtype)
     if axis.codec is None:
         return _run(call, plane, x, number)
@@ -81,24 +82,24 @@ def _run_against(call: Call, plane: Plane, x: Array, refs: Sequence[Array], numb
 def _run(call: Call, plane: Plane, x: Array, number: int) -> Array:
     function = _TABLE[call.collective]
     if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 1:
-        # float8: only moved, and not every platform has collectives for it.
+        # float8 is only moved here; some platforms have no collectives for it.
         bits = lax.bitcast_convert_type(x, jnp.uint8)
         return lax.bitcast_convert_type(function(_Axis(call, plane, bits.dtype), bits), x.dtype)
     return function(_Axis(call, plane, x.dtype, number), x)
 
 
 class Plane(NamedTuple):
-    """What a composed operation is made of."""
+    """The codecs and the mover of a composed operation."""
 
     find_codec: FindCodec
     mover: LaxMover
 
 
 class _Axis:
-    """The ranks of a call: moving whole blocks between them, coded, is all that travels."""
+    """The ranks of a call: moves encoded blocks between them."""
 
     def __init__(self, call: Call, plane: Plane, dtype: Any, number: int = 0):
-        """For values of ``dtype``; ``number`` tells the operands of a call apart."""
+        """For values of ``dtype``; ``number`` is the operand's number in the call."""
         self.call = call
         self.mover = plane.mover
         self.axes = call.axes
@@ -109,37 +110,37 @@ class _Axis:
                 f"{call.collective}: with codec={call.codec!r} axis_index_groups must all have the "
                 f"same size, not {call.groups}; leave the codec out."
             )
-        # What decoded values are summed in.
+        # The dtype of sums of decoded values.
         in_float = wide.is_half(dtype) and call.reduce_op in ("sum", "mean")
         self.sums_in = jnp.float32 if in_float else dtype
         self.number = number
         self.encodings = 0
-        self.row_keys: Array | None = None  # of codecs that draw alike, by rank
-        self.lost: list[Array] = []  # with feedback: of each encoding
+        self.row_keys: Array | None = None  # with draws_alike, by rank
+        self.lost: list[Array] = []  # with feedback: the error of each encoding
 
     def rank(self) -> Array:
-        """This rank, within its group."""
+        """Return this rank's index within its group."""
         return self.mover.rank()
 
     def is_root(self) -> Array:
         return self.rank() == self.call.root
 
     def gather(self, x: Array) -> Array:
-        """All ranks' values, stacked."""
+        """Return all ranks' values, stacked."""
         if self.codec is None:
             return self.mover.gather(x)
         wire = self.mover.gather(self._encode(x))
         return self.codec.decode_rows(wire, x.shape, x.dtype)
 
     def exchange(self, x: Array) -> Array:
-        """Row j goes to rank j; row j of the result comes from rank j."""
+        """Send row j to rank j; row j of the result is from rank j."""
         if self.codec is None:
             return self.mover.exchange(x)
         wire = self.mover.exchange(self._encode(x, rows=True))
         return self.codec.decode_rows(wire, x.shape[1:], x.dtype)
 
     def exchange_to_reduce(self, x: Array) -> Array:
-        """The reduction of the rows that `exchange` would give; sums are of dtype `sums_in`."""
+        """Return the reduction of the rows of `exchange`; sums have the dtype `sums_in`."""
         op = self.call.reduce_op
         if self.codec is None:
             return stacked.reduce_rows(op, self.mover.exchange(x))
@@ -150,14 +151,14 @@ class _Axis:
         return total / x.shape[0] if op == "mean" else total
 
     def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
-        """Moves values from the first to the second rank of each pair; zeros for other ranks."""
+        """Move values from the first to the second rank of each pair; other ranks get zeros."""
         if self.codec is None:
             return self.mover.permute(x, pairs)
         wire = self.mover.permute(self._encode(x), pairs)
         return self.codec.decode(wire, x.shape, x.dtype)
 
     def spread(self, x: Array) -> Array:
-        """The root's values, for all; the root, too, gets them decoded."""
+        """Broadcast the root's values; the root also gets the decoded ones."""
         if self.codec is None:
             return self.mover.from_root(x)
         wire = self.mover.from_root(self._encode(x))
@@ -167,7 +168,7 @@ class _Axis:
         return self.mover.sum(x)
 
     def _encode(self, x: Array, rows: bool = False) -> Wire:
-        """``x``, or each of its rows, encoded."""
+        """Encode ``x``, or each of its rows."""
         assert self.codec is not None
         key = self._key(x, rows) if self.codec.random else None
         wire = jax.vmap(self.codec.encode)(x, key) if rows else self.codec.encode(x, key)
@@ -180,7 +181,7 @@ class _Axis:
         return wire
 
     def _key(self, x: Array, rows: bool) -> Array:
-        """The key to encode ``x`` with, or those of its rows."""
+        """Return the key to encode ``x``, or the keys of its rows."""
         assert self.codec is not None
         self.encodings += 1
         constant = f"{self.call} {self.number} {self.encodings}"
@@ -213,7 +214,7 @@ def _allreduce(axis: _Axis, x: Array) -> Array:
 
 
 def _two_shot(axis: _Axis, x: Array) -> Array:
-    """Reduce-scatter, then all-gather, so that each value is coded twice, not once per rank."""
+    """Reduce-scatter, then all-gather: each value is encoded twice, not once per rank."""
     n = axis.call.size
     flat = x.reshape(-1)
     length = math.ceil(flat.shape[0] / n)
@@ -223,7 +224,7 @@ def _two_shot(axis: _Axis, x: Array) -> Array:
 
 
 def _with_losses(call: Call, plane: Plane, x: Array, number: int) -> tuple[Array, Array]:
-    """A reduction, and what its encodings on this rank lost."""
+    """Return a reduction and the errors of this rank's encodings."""
     axis = _Axis(call, plane, x.dtype, number)
     result = _TABLE[call.collective](axis, x)
     if axis.codec is None:
@@ -231,9 +232,9 @@ def _with_losses(call: Call, plane: Plane, x: Array, number: int) -> tuple[Array
     if call.collective == "reduce_scatter":
         (rows,) = axis.lost
         return result, _finite(rows.astype(x.dtype))
-    rows, merged = axis.lost  # of `_two_shot`
+    rows, merged = axis.lost  # the two encodings of `_two_shot`
     if call.reduce_op == "mean":
-        merged *= np.asarray(call.size, merged.dtype)  # of values that have been divided
+        merged *= np.asarray(call.size, merged.dtype)  # the values have been divided
     rows = rows.at[axis.rank()].add(_finite(merged))
     return result, _finite(rows.reshape(-1)[: x.size].reshape(x.shape).astype(x.dtype))
 
@@ -251,7 +252,7 @@ def _reduce_scatter(axis: _Axis, x: Array) -> Array:
 
 
 def _reduced(axis: _Axis, x: Array) -> Array:
-    """The reduction of the rows that all ranks have for this one."""
+    """Return the reduction of all ranks' rows for this rank."""
     return axis.exchange_to_reduce(x).astype(x.dtype)
 
 
@@ -269,25 +270,25 @@ def _permute(axis: _Axis, x: Array) -> Array:
     received = axis.permute(x, list(zip(sources, destinations, strict=True)))
     if axis.codec is None:
         return received
-    # What no rank has sent need not decode to zeros.
+    # Zeros received without a sender need not decode to zeros.
     return _where_received(axis, received)
 
 
 def _where_received(axis: _Axis, x: Array) -> Array:
-    """``x`` on destinations of a permutation, else zeros."""
+    """Return ``x`` on destinations of a permutation, else zeros."""
     is_destination = np.isin(np.arange(axis.call.size), axis.call.pairs[1::2])
     return jnp.where(jnp.asarray(is_destination)[axis.rank()], x, jnp.zeros_like(x))
 
 
 def _alltoallv(axis: _Axis, x: Array) -> Array:
-    """Pads each block to the largest, exchanges those, and closes the gaps."""
+    """Pad each block to the largest, exchange the padded blocks, and remove the padding."""
     n, (taken, given) = axis.call.size, rows(axis.call)
     counts = np.array(axis.call.counts).reshape(n, n)
     longest = int(counts.max())
     starts = np.cumsum(counts, axis=1) - counts
     out = starts[:, :, None] + np.arange(longest)  # row of the operand, for each row sent
     sent = np.arange(longest) < counts[:, :, None]
-    most = int(counts.sum(axis=0).max())  # under a communicator `given` is this rank's own
+    most = int(counts.sum(axis=0).max())  # with a communicator, `given` is only this rank's
     back = np.zeros((n, most), np.int32)  # row received, for each row of the result
     real = np.zeros((n, most), bool)
     for rank in range(n):
@@ -309,7 +310,7 @@ def _allgatherv(axis: _Axis, x: Array) -> Array:
 
 
 def _own_rows(axis: _Axis, x: Array) -> Array:
-    """Of the rows of the largest block those that this rank gets."""
+    """Return this rank's rows of a block padded to the largest."""
     return x[: rows(axis.call)[1]]
 
 

@@ -1,7 +1,7 @@
-"""The traced plane's codecs by the kernels of the CUDA library, in place of jax.numpy.
+"""The codecs of backend="xla" with the CUDA library's kernels instead of jax.numpy.
 
-Each encoding or decoding is one custom call, which XLA may capture in a CUDA graph. What travels is
-one array of bytes, the engine's code, so all ranks of a program must decide alike: `usable`.
+Each encoding or decoding is one custom call, which XLA may capture in a CUDA graph. The encoding is
+one array of bytes, as in the engine, so all ranks must decide alike to use kernels: `usable`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _registered = False
 
 
 def usable(ctx: Any) -> bool:
-    """Whether a program that is being lowered may call the kernels, on all of its ranks.
+    """Return whether a program that is being lowered may call the kernels, on all its ranks.
 
-    It must be for CUDA alone, and not be one that XLA still partitions: it would gather the
-    operands of a call that it does not know.
+    It must be lowered for CUDA only, and not be partitioned by XLA, which would gather the operands
+    of a custom call.
     """
     if _compat.platforms(ctx) != (CUDA.name,) or _compat.is_partly_automatic(ctx):
         return False
@@ -41,9 +41,9 @@ def usable(ctx: Any) -> bool:
 
 
 def find(spec: str, dtype: str) -> Codec | None:
-    """The codec of a canonical spec for values of a dtype; None when they travel as they are.
+    """Return the codec of a canonical spec and a dtype; None if values are sent as they are.
 
-    By kernels where there are any for both, else as `jaxccomp._traced.codecs` composes it.
+    Uses kernels if there are any for both, otherwise the codec in jax.numpy.
     """
     plain = traced_codecs.find_for(spec, dtype)
     stage = str(specs.parse(spec).stages[0])  # a lossless one after it saves nothing here
@@ -54,7 +54,7 @@ def find(spec: str, dtype: str) -> Codec | None:
 
 
 class _OnCuda(Codec):
-    """Codes one dtype; batched calls code all rows at once."""
+    """Encodes one dtype; batched calls encode all rows at once."""
 
     def __init__(self, spec: str, plain: Codec):
         self.spec = spec
@@ -84,14 +84,14 @@ class _OnCuda(Codec):
 
     def _call(self, target: str, result: Any, dtype: Any, *operands: Array) -> Array:
         _register()
-        # Whatever is batched over comes first in all operands, and in the result.
+        # Batch dimensions come first in all operands and in the result.
         call = jax.ffi.ffi_call(target, result, vmap_method="broadcast_all")
         return call(*operands, codec=self.spec, dtype=jnp.dtype(dtype).name)
 
 
 @functools.cache
 def _code_bytes(spec: str, dtype: str, count: int) -> int:
-    """The size of a code, from the arrays that the same codec's parts are."""
+    """Return the bytes of an encoding, from the arrays of the same codec in jax.numpy."""
     codec = traced_codecs.find(spec)
     assert codec is not None
     key = jax.eval_shape(jax.random.key, 0)
@@ -100,7 +100,7 @@ def _code_bytes(spec: str, dtype: str, count: int) -> int:
 
 
 def _register() -> None:
-    """Makes the handlers known to XLA, once."""
+    """Register the handlers with XLA, once."""
     global _registered
     with _lock:
         if _registered:

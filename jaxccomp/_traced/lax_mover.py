@@ -20,7 +20,7 @@ Tree = Any
 
 
 class LaxMover:
-    """What a composed operation moves by. Trees are moved leaf by leaf."""
+    """Moves the blocks of a composed operation. Trees are moved leaf by leaf."""
 
     def __init__(self, call: Call):
         self.call = call
@@ -28,11 +28,11 @@ class LaxMover:
         self.groups = None if call.groups is None else [list(group) for group in call.groups]
 
     def index(self) -> Array:
-        """This rank, of all along the axes."""
+        """Return this rank's index along the axes."""
         return lax.axis_index(self.axes)
 
     def rank(self) -> Array:
-        """This rank, within its group."""
+        """Return this rank's index within its group."""
         if self.groups is None:
             return self.index()
         members = [i for group in self.groups for i in group]
@@ -43,32 +43,32 @@ class LaxMover:
         return lax.psum(x, self.axes, axis_index_groups=self.groups)
 
     def gather(self, tree: Tree) -> Tree:
-        """All ranks' blocks, stacked."""
+        """Return all ranks' blocks, stacked."""
         return jax.tree.map(
             lambda x: lax.all_gather(x, self.axes, axis_index_groups=self.groups), tree
         )
 
     def exchange(self, tree: Tree) -> Tree:
-        """Row j goes to rank j; row j of the result comes from rank j."""
+        """Send row j to rank j; row j of the result is from rank j."""
         return jax.tree.map(
             lambda x: lax.all_to_all(x, self.axes, 0, 0, axis_index_groups=self.groups, tiled=True),
             tree,
         )
 
     def permute(self, tree: Tree, pairs: Sequence[tuple[int, int]]) -> Tree:
-        """Moves blocks from the first to the second rank of each pair; zeros for other ranks."""
+        """Move blocks from the first to the second rank of each pair; other ranks get zeros."""
         if self.groups is not None:
             pairs = [(group[s], group[d]) for group in self.groups for s, d in pairs]
-        # jax.lax.ppermute numbers ranks in the order of the mesh's axes, not of those it is given.
+        # jax.lax.ppermute numbers ranks in the order of the mesh's axes, not of its argument.
         axes, order = _mesh_order(self.axes)
         ordered = [(order[s], order[d]) for s, d in pairs]
         return jax.tree.map(lambda x: lax.ppermute(x, axes, ordered), tree)
 
     def from_root(self, tree: Tree) -> Tree:
-        """The root's block, for all.
+        """Broadcast the root's block.
 
-        Over the edges of a tree, so that each other rank receives it once. No sum is involved, for
-        which XLA would widen what is narrow.
+        Uses a binomial tree, so that each other rank receives the block once. A sum would be
+        simpler, but XLA would widen narrow types.
         """
         n, root = self.call.size, self.call.root
         place = (self.rank() - root) % n
@@ -84,7 +84,7 @@ class LaxMover:
 
 
 def _mesh_order(axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
-    """``axes`` as the mesh orders them, and each rank's number in that order."""
+    """Return ``axes`` in the mesh's order, and each rank's number in that order."""
     names = _compat.mesh_axis_names()
     places = sorted(range(len(axes)), key=lambda i: names.index(axes[i]))
     sizes = [_compat.axes_in_scope()[axis] for axis in axes]

@@ -1,7 +1,7 @@
-"""Collectives on stacked arrays: row i along axis 0 is what rank i holds. Nothing travels.
+"""Local collectives on stacked arrays: row i along axis 0 has the values of rank i.
 
-This is what operations mean along an axis of ``vmap``, and what the traced plane falls back on
-once it has gathered all rows.
+They implement operations along an axis of ``vmap``, and operations of backend="xla" that gather all
+rows first.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _BINARY = {
 
 
 def run(call: Call, stacked: Array) -> tuple[Array, bool]:
-    """Runs ``call`` for all ranks of an axis.
+    """Run ``call`` for all ranks of an axis.
 
     Args:
       call: the operation; its groups partition the rows.
       stacked: shape (ranks, *operand).
 
     Returns:
-      The results and whether all ranks have the same one; if so, they are not stacked.
+      The results, and whether all ranks have the same result; then it is not stacked.
     """
     if call.groups is None:
         return _run_group(call, stacked)
@@ -53,7 +53,7 @@ def run(call: Call, stacked: Array) -> tuple[Array, bool]:
 
 
 def reduce_rows(op: str, stacked: Array) -> Array:
-    """Reduces along axis 0; half types are summed in float32 and rounded once."""
+    """Reduce along axis 0; half types are summed in float32 and rounded once."""
     ranks = stacked.shape[0]
     values = wide.enter(stacked, op, ranks)
     return wide.leave(_reduce_rows(op, values), op, stacked.dtype, ranks)
@@ -70,7 +70,7 @@ def _reduce_rows(op: str, stacked: Array) -> Array:
 
 
 def identity(op: str, dtype: Any) -> np.ndarray:
-    """The value that changes nothing when reduced with ``op``: what exscan gives the first rank."""
+    """Return the identity element of ``op``, which is exscan's result on the first rank."""
     dtype = jnp.dtype(dtype)
     if op in ("sum", "or", "xor"):
         value: Any = 0
@@ -89,7 +89,7 @@ def identity(op: str, dtype: Any) -> np.ndarray:
 
 
 def prefix(call: Call, stacked: Array) -> Array:
-    """Inclusive or exclusive prefix reductions along axis 0."""
+    """Return inclusive or exclusive prefix reductions along axis 0."""
     op, dtype, ranks = call.reduce_op, stacked.dtype, stacked.shape[0]
     stacked = wide.enter(stacked, op, ranks)
     exclusive = call.collective == "exscan"
@@ -102,7 +102,7 @@ def prefix(call: Call, stacked: Array) -> Array:
 
 
 def split_rows(call: Call, x: Array) -> Array:
-    """Blocks of ``counts`` rows, stacked, each filled up with zero rows to the largest."""
+    """Return the blocks of ``counts`` rows, each padded with zeros to the largest, stacked."""
     longest = max(call.counts)
     ends = itertools.accumulate(call.counts)
     blocks = [x[end - n : end] for end, n in zip(ends, call.counts, strict=True)]
@@ -110,38 +110,38 @@ def split_rows(call: Call, x: Array) -> Array:
 
 
 def join_rows(call: Call, stacked: Array) -> Array:
-    """The opposite of `split_rows`."""
+    """Invert `split_rows`."""
     return jnp.concatenate([block[:n] for block, n in zip(stacked, call.counts, strict=True)])
 
 
 def fill(x: Array, length: int) -> Array:
-    """``x`` with zero rows up to ``length``."""
+    """Pad ``x`` with zero rows to ``length``."""
     return jnp.pad(x, [(0, length - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
 
 
 def take(x: Array, indices: Array, real: Array) -> Array:
-    """Rows of ``x``; zero where ``real`` is false."""
+    """Return the rows ``indices`` of ``x``; zeros where ``real`` is false."""
     real = real.reshape(*real.shape, *[1] * (x.ndim - 1))
     return jnp.where(real, x[indices], jnp.zeros((), x.dtype))
 
 
 def cut_ragged(x: Array, offsets: Array, sizes: Array) -> Array:
-    """The slices of a ragged array, stacked, each filled up with zeros to the length of ``x``."""
+    """Return the slices of a ragged array, each padded with zeros to ``x``'s length, stacked."""
     within = jnp.arange(x.shape[0])
     index = jnp.clip(offsets[:, None] + within, 0, x.shape[0] - 1)
     return take(x, index, within < sizes[:, None])
 
 
 def place_ragged(x: Array, blocks: Array, offsets: Array, sizes: Array) -> Array:
-    """Writes the first ``sizes`` rows of each block to ``x`` at ``offsets``."""
+    """Write the first ``sizes`` rows of each block to ``x`` at ``offsets``."""
     within = jnp.arange(blocks.shape[1])
-    # Other rows are given a place outside, and dropped.
+    # Other rows get a place outside of x, and are dropped.
     place = jnp.where(within < sizes[:, None], offsets[:, None] + within, x.shape[0])
     return x.at[place.reshape(-1)].set(blocks.reshape(-1, *x.shape[1:]), mode="drop")
 
 
 def exchange_rows(call: Call, stacked: Array) -> Array:
-    """Alltoallv on all ranks' rows."""
+    """Run alltoallv on all ranks' rows."""
     n, longest = call.size, rows(call.replace(comm=None))[1]
     counts = np.array(call.counts).reshape(n, n)
     starts = np.cumsum(counts, axis=1) - counts
@@ -168,7 +168,7 @@ def _permute(call: Call, x: Array) -> Array:
 
 
 def _sendrecv(call: Call, x: Array) -> Array:
-    # Only a communicator of one process comes here: it may send to itself.
+    # Only for communicators of one process, which may send to itself.
     return x if call.pairs == (0, 0) else jnp.zeros_like(x)
 
 

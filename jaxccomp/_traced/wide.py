@@ -1,8 +1,8 @@
-"""The dtypes that reductions compute in, where that is not the operands' own.
+"""The dtypes in which reductions are computed, if they differ from the operands'.
 
-float16 and bfloat16 are added and multiplied in float32, and rounded once. The types of one byte or
-less (float8, float4, int4, int2) have no arithmetic of their own: float32 or an 8-bit integer holds
-them exactly, and integers wrap alike.
+float16 and bfloat16 are added and multiplied in float32, and rounded once. Types without arithmetic
+(float8, float4, int4, int2) are converted to float32 or an 8-bit integer, which hold them exactly;
+integers wrap alike.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SUB_BYTE_INTEGERS = {
 
 
 def is_half(dtype: Any) -> bool:
-    """Whether a dtype is float16 or bfloat16."""
+    """Return whether a dtype is float16 or bfloat16."""
     return jnp.dtype(dtype).name in _HALF_TYPES
 
 
 @functools.cache
 def of_small(dtype: Any) -> Any:
-    """The dtype that any reduction of a type of one byte or less computes in; None for others."""
+    """Return the dtype for reductions of a type without arithmetic; None for other types."""
     dtype = jnp.dtype(dtype)
     if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize == 1:
         return jnp.dtype(jnp.float32)
@@ -42,17 +42,17 @@ def of_small(dtype: Any) -> Any:
 
 
 def of_reduction(op: str, dtype: Any) -> Any:
-    """The dtype that a reduction computes in: ``dtype`` itself for most."""
+    """Return the dtype in which a reduction is computed: for most, ``dtype`` itself."""
     if is_half(dtype) and op in _ROUNDING_OPS:
         return jnp.dtype(jnp.float32)
     return of_small(dtype) or jnp.dtype(dtype)
 
 
 def enter(x: Array, op: str, ranks: int) -> Array:
-    """``x`` as values that a reduction of ``ranks`` of them computes with.
+    """Convert ``x`` for a reduction of ``ranks`` values.
 
-    bfloat16 has the range of float32, which a partial sum may leave, so its sums are of values
-    divided by a power of two, which is exact. `leave` multiplies again.
+    bfloat16 has the range of float32, so partial sums could overflow: values of sums are divided by
+    a power of two, which is exact. `leave` multiplies the result by it.
     """
     wide = x.astype(of_reduction(op, x.dtype))
     scale = _scale(op, x.dtype, ranks)
@@ -60,9 +60,9 @@ def enter(x: Array, op: str, ranks: int) -> Array:
 
 
 def leave(reduced: Array, op: str, dtype: Any, ranks: int) -> Array:
-    """The result of a reduction of what `enter` gave, rounded to ``dtype``."""
+    """Convert the result of a reduction of values of `enter` to ``dtype``."""
     if op in ("min", "max") and of_small(dtype) is not None:
-        # What changes nothing in the wide dtype, which the first rank of an exscan gets.
+        # The wide dtype's identity element, which the first rank of an exscan gets.
         reduced = jnp.clip(reduced, *_range(dtype)).astype(reduced.dtype)
     scale = _scale(op, dtype, ranks)
     return (reduced if scale == 1 else reduced * np.float32(scale)).astype(dtype)
@@ -79,7 +79,7 @@ def _range(dtype: Any) -> tuple[Any, Any]:
 
 
 def _scale(op: str, dtype: Any, ranks: int) -> int:
-    """The power of two that `enter` divides by."""
+    """Return the power of two by which `enter` divides."""
     if jnp.dtype(dtype).name != "bfloat16" or op not in ("sum", "mean"):
         return 1
     return 1 << math.ceil(math.log2(max(ranks, 1)))

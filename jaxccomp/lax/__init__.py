@@ -1,11 +1,11 @@
-"""The parallel operations of ``jax.lax``, with ``codec=`` and the other options of how to send.
+"""The parallel operations of ``jax.lax``, with ``codec=`` and the other communication options.
 
-Names, arguments, results and derivatives are those of ``jax.lax``, so ``jax.lax.psum`` may become
-``jaxccomp.lax.psum``. A pytree goes in one exchange. Ranks along a tuple of axes are numbered as
-``jax.lax.axis_index`` does. What only ``jax.lax`` knows (types that are unreduced or reduced over
-an axis) is handed to it, and then no codec may be given.
+Names, arguments, results and derivatives are as in ``jax.lax``, so ``jaxccomp.lax.psum`` can
+replace ``jax.lax.psum``. A pytree is sent in one exchange. Ranks along a tuple of axes are numbered
+as in ``jax.lax.axis_index``. Operands whose type is unreduced or reduced over an axis are passed to
+``jax.lax``; they cannot have a codec.
 
-`jaxccomp.compress` does so for a whole program: it puts these in the place of those of ``jax.lax``.
+`jaxccomp.compress` replaces the operations of ``jax.lax`` by these in a whole program.
 """
 
 from jaxccomp._api.lax_reductions import pmax, pmean, pmin, psum

@@ -1,4 +1,4 @@
-"""`jaxccomp.register_backend`: operations that a program moves by means of its own."""
+"""`jaxccomp.register_backend`: operations that the program itself implements."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ T = TypeVar("T")
 
 
 def register_backend(name: str) -> Callable[[T], T]:
-    """Registers an object whose functions run operations: ``backend=name`` then takes them.
+    """Registers an object whose functions run operations with ``backend=name``.
 
-    The object, a class or a module for instance, has a function for each operation that it offers,
-    of the operation's name: ``allreduce(x, call) -> y`` and so on, of one array and a
-    `BackendCall`. A class is never instantiated; it only holds the functions. They are traced, in
-    the place of the operation, for each leaf of a pytree; so they are written in `jax.numpy`, with
-    collectives of `jax.lax` or of another package.
+    The object, such as a class or a module, has a function for each supported operation, with the
+    operation's name: ``allreduce(x, call) -> y`` and so on, for one array and a `BackendCall`. A
+    class only holds the functions, and is never instantiated. The functions are traced in place of
+    the operation, for each leaf of a pytree: they are written in `jax.numpy`, with collectives of
+    `jax.lax` or of another package.
 
     Operations: bcast, allreduce, reduce, allgather, gather, scatter, reduce_scatter, alltoall,
       their v-variants, permute (``ppermute``, and ``sendrecv`` along an axis), scan, exscan. Shapes
-      are those of `jaxccomp.ops`: ``call.result_shape`` is that of the result, and the dtype is
-      that of ``x``; the roots' results count, elsewhere ``reduce`` and ``gather`` give zeros. With
-      a codec an operation is composed of the backend's own alltoall, allgather, bcast and so on,
-      which move the codes; codecs of a fixed rate can be used. Derivatives are those of the
-      operation, and need its transpose: those of ``bcast`` need ``reduce``.
+      are the ones of `jaxccomp.ops`: the result has ``call.result_shape`` and the dtype of ``x``.
+      Only the root's result of ``reduce`` and ``gather`` is used; other ranks get zeros. With a
+      codec an operation is composed of the backend's own alltoall, allgather, bcast and so on,
+      which send the encoded values; the codec must have a fixed rate. A derivative uses the
+      operation's transpose: for ``bcast`` the backend needs ``reduce``.
 
-    On the wire is what the functions do. Nothing is matched, compared between ranks, given a
-    deadline or counted by `jaxccomp.stats`; docs/extending.md has what a backend promises.
+    On the wire: the functions' messages. There is no matching, comparison between ranks, deadline
+    or count in `jaxccomp.stats`; docs/extending.md has the requirements for a backend.
 
     Args:
-      name: what ``backend=`` takes: of a to z, 0 to 9 and ``_``. With ``communicators = True`` the
-        object also takes calls between processes, whose communicator is ``call.comm``.
+      name: for ``backend=``: of a to z, 0 to 9 and ``_``. If the object has ``communicators =
+        True``, it also gets calls between processes; ``call.comm`` is the communicator.
 
     Raises:
-      NameTakenError: where the name is taken, or none.
-      BackendError: where the object has no operation; from operations, where it lacks one, or gives
+      NameTakenError: when the name is taken or invalid.
+      BackendError: when the object has no operation; from operations, when it lacks one, or returns
         another shape or dtype.
 
     Example:

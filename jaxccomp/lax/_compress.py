@@ -1,4 +1,4 @@
-"""Programs whose collectives are compressed without a change to them."""
+"""`compress` and `compress_with_feedback`: compress the collectives of unchanged programs."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Policy = codecs.CodecLike | Sequence[CollectiveRule]
 
 
 class CompressState(NamedTuple):
-    """What `compress_with_feedback` keeps.
+    """The state of `compress_with_feedback`.
 
     Attributes:
       residuals: an array for each operand of a ``psum`` or ``psum_scatter`` with a lossy codec, in
-        the program's order: what the codec lost of this device's. Of one in a ``shard_map`` that
-        the function calls, all devices' as rows.
+        program order: the codec's losses on this device. If the function calls a ``shard_map``
+        with the collective, the array has the losses of all devices as rows.
     """
 
     residuals: tuple[Any, ...]
 
 
 class Compressed(NamedTuple):
-    """What `compress_with_feedback` makes of a function.
+    """The result of `compress_with_feedback`.
 
     Attributes:
-      init: ``init(*args, **kwargs)`` gives the first state, zeros, for arguments of such shapes;
-        ``jax.ShapeDtypeStruct`` stands for an array.
-      apply: ``apply(state, *args, **kwargs)`` gives the function's result and the next state.
+      init: ``init(*args, **kwargs)`` returns the initial state, zeros, for these arguments' shapes;
+        arrays may be ``jax.ShapeDtypeStruct``.
+      apply: ``apply(state, *args, **kwargs)`` returns the function's result and the next state.
     """
 
     init: Callable[..., CompressState]
@@ -53,28 +53,28 @@ def compress(
     backend: str = "auto",
     algorithm: str = "auto",
 ) -> Callable[P, T]:
-    """The same function with its collectives compressed, wherever in its program they are.
+    """Returns the function with its collectives compressed, anywhere in its program.
 
-    The function is traced, and in its program (its jaxpr) ``psum``, ``pmean``, ``psum_scatter``,
-    ``all_gather``, ``all_to_all``, ``ragged_all_to_all`` and ``ppermute`` of ``jax.lax`` become
-    those of `jaxccomp.lax`, with the codec that the policy says: in functions under ``jit``,
-    ``shard_map``, ``scan``, ``while_loop``, ``cond``, ``checkpoint``, ``custom_jvp`` and
-    ``custom_vjp`` too, and in what ``jax.grad`` has made. Leaves of a pytree that one call reduces
-    go in one exchange. With a lossless codec results are bit for bit what they would be with the
-    same collectives raw.
+    The function is traced, and in its program (jaxpr) ``psum``, ``pmean``, ``psum_scatter``,
+    ``all_gather``, ``all_to_all``, ``ragged_all_to_all`` and ``ppermute`` of ``jax.lax`` are
+    replaced by the operations of `jaxccomp.lax` with the policy's codec: also in functions under
+    ``jit``, ``shard_map``, ``scan``, ``while_loop``, ``cond``, ``checkpoint``, ``custom_jvp`` and
+    ``custom_vjp``, and in derivatives by ``jax.grad``. Leaves of a pytree that one call reduces are
+    sent in one exchange. With a lossless codec results are bitwise equal to the same collectives
+    without a codec.
 
-    The function may be what ``shard_map`` maps, or may call ``shard_map`` itself. What ``jax.jit``
-    does with sharded arguments alone has no collectives in its program: XLA adds them later. For
-    these there is `data_parallel`.
+    ``shard_map`` may map the function, or the function may call ``shard_map``. A program that only
+    uses ``jax.jit`` with sharded arguments has no collectives yet, because XLA adds them later: use
+    `data_parallel`.
 
     Args:
       function: its arguments and results are pytrees. Leaves of arguments that are no arrays are
         constants of the program. It is traced once for each set of shapes and constants; under
-        ``jax.jit``, whenever that traces.
-      policy: a codec, for all that is floating and has 1024 bytes or more on each device; or a
-        sequence of `CollectiveRule`, of which the first that takes a collective says its codec.
-        What none takes stays as it is.
-      cotangent_codec: as for `jaxccomp.lax.psum`, where derivatives are taken of the result.
+        ``jax.jit``, for each trace of that.
+      policy: a codec, for floating operands with at least 1024 bytes on each device; or a sequence
+        of `CollectiveRule`: the first rule that matches a collective gives its codec. Collectives
+        without a rule are not changed.
+      cotangent_codec: as for `jaxccomp.lax.psum`, for derivatives of the result.
       backend: as for `jaxccomp.lax.psum`.
       algorithm: as for `jaxccomp.lax.psum`.
 
@@ -82,9 +82,9 @@ def compress(
       A function with the same arguments and results.
 
     Raises:
-      InvalidArgumentError: where there is no collective at all, a rule takes none, or one that a
-        rule takes is inside an operation that is not known.
-      UnsupportedDTypeError: where a rule with a lossy codec takes what is not floating.
+      InvalidArgumentError: when there is no collective, a rule matches none, or a matching one is
+        inside an unknown operation.
+      UnsupportedDTypeError: when a rule with a lossy codec matches values that are not floating.
 
     Example:
       >>> step = jax.jit(jaxccomp.compress(train_step, "bf16|lossless"))   # doctest: +SKIP
@@ -112,31 +112,31 @@ def compress_with_feedback(
     algorithm: str = "auto",
     residual_dtype: str | None = "float32",
 ) -> Compressed:
-    """As `compress`, but what lossy codecs lose of sums is added to the next ones.
+    """Compresses as `compress`, with error feedback for sums with lossy codecs.
 
-    Each ``psum`` of floating values (``pmean`` is one) with a lossy codec becomes a
+    Each ``psum`` of floating values (also ``pmean``) with a lossy codec becomes a
     `jaxccomp.allreduce_with_feedback`, each ``psum_scatter`` a
-    `jaxccomp.reduce_scatter_with_feedback`, and their residuals are the state. In a ``scan`` or a
-    ``while_loop`` they go from one turn to the next; a branch of ``cond`` that is not taken leaves
-    them as they are. An exchange whose result is not finite gives NaN and leaves its own residuals
-    as they are. Other collectives are compressed as `compress` does.
+    `jaxccomp.reduce_scatter_with_feedback`; their residuals are the state. In a ``scan`` or a
+    ``while_loop`` they are passed from iteration to iteration; a branch of ``cond`` that is not
+    taken does not change them. An exchange with a non-finite result returns NaN and does not change
+    its residuals. Other collectives are compressed as by `compress`.
 
     Args:
-      function: one that has the gradients already, such as a training step: there are no
-        derivatives of the result.
+      function: a function that computes its gradients itself, such as a training step: the result
+        has no derivatives.
       policy: as for `compress`.
       backend: as for `compress`.
       algorithm: as for `compress`.
       residual_dtype: as for `jaxccomp.optim.allreduce_gradients`.
 
     Returns:
-      ``(init, apply)``; see `Compressed`. If the function is what ``shard_map`` maps, call ``init``
-      there, too.
+      ``(init, apply)``; see `Compressed`. If ``shard_map`` maps the function, call ``init`` inside
+      ``shard_map`` too.
 
     Raises:
-      InvalidArgumentError: as `compress`; where a residual cannot be carried (in ``checkpoint``,
-        in ``custom_vjp``, in the condition of a ``while_loop``, or in a branch that devices may
-        take differently); for a state of another program.
+      InvalidArgumentError: as `compress`; when a residual cannot be passed on (in ``checkpoint``,
+        in ``custom_vjp``, in the condition of a ``while_loop``, or in a branch that may differ
+        between devices); for a state of another program.
       UnsupportedDTypeError: as `compress`.
 
     Example:
@@ -178,10 +178,10 @@ class _Programs:
         self._known: dict[Any, tuple[Traced, Rewriter]] = {}
 
     def find(self, args: Any, kwargs: Any) -> tuple[Traced, Rewriter, list[Any]]:
-        """The program for these arguments, what rewrites it, and its operands."""
+        """Return the program for these arguments, its rewriter, and its operands."""
         leaves, treedef = jax.tree.flatten((args, kwargs))
         arrays = [leaf for leaf in leaves if is_array(leaf)]
-        if any(map(_compat.is_tracer, arrays)):  # the trace around is of this call alone
+        if any(map(_compat.is_tracer, arrays)):  # an outer trace: nothing can be cached
             return *self._trace(args, kwargs), arrays
         around = jax.sharding.get_abstract_mesh(), jax.config.jax_enable_x64
         key = treedef, around, tuple(map(_kind, leaves))
@@ -212,10 +212,10 @@ def _kind(leaf: Any) -> Any:
 
 
 def _check(rewriter: Rewriter, traced: Traced, rules: Sequence[CollectiveRule], name: str) -> None:
-    """Raises where there is nothing to compress, or a rule takes nothing."""
+    """Raise if there is nothing to compress, or a rule matches nothing."""
     sites = list(rewriter.sites(traced.jaxpr))
     if rewriter.has_rules(traced.jaxpr):
-        return  # what their derivatives have is not known yet
+        return  # the collectives of their derivatives are not known yet
     if not sites:
         raise errors.InvalidArgumentError(
             f"compress: there is no collective of jax.lax in the program of {name}. If it is one "

@@ -1,4 +1,4 @@
-"""Steps for ``jax.jit`` with sharded arguments, with one axis made explicit."""
+"""Steps for ``jax.jit`` with sharded arguments and one explicit axis."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def data_parallel(
     mesh: Mesh | None = None,
     batch_argnums: int | Sequence[int] = -1,
 ) -> Callable[..., T]:
-    """A training step with one axis of the mesh in its own hands, and the others in XLA's.
+    """Returns a training step in which one axis of the mesh is explicit, the others XLA's.
 
-    Under ``jax.jit`` with sharded arguments XLA finds the collectives itself, when it compiles, so
-    nobody can compress them. Here devices along ``axis_name`` each run ``step`` on their part of
-    the batch, and what they exchange stands in it: the mean of gradients, and of what is reported.
-    `compress` can then compress it. Over the mesh's other axes, by which parameters may be
-    sharded, XLA still finds collectives and layouts (``shard_map`` with ``axis_names``).
+    Under ``jax.jit`` with sharded arguments, XLA inserts the collectives when it compiles, so they
+    cannot be compressed. Here each device along ``axis_name`` runs ``step`` on its part of the
+    batch, and ``step`` contains the collectives: the mean of gradients and of reported values.
+    `compress` can then compress them. Over the mesh's other axes, by which parameters may be
+    sharded, XLA still inserts collectives and chooses layouts (``shard_map`` with ``axis_names``).
 
-    On the wire: what ``step`` says; this adds nothing. XLA does not know that a compressed
-    collective could run on parts of its operand, and gathers over the other axes what it gets: that
-    costs nothing where parameters are not sharded by them, and an all-gather of each gradient where
-    they are. `on_shards` avoids that.
+    On the wire: the collectives of ``step`` only. XLA does not know that a compressed collective
+    can run on shards of its operand, and gathers the operand over the other axes: free if
+    parameters are not sharded by them, otherwise an all-gather of each gradient. `on_shards` avoids
+    it.
 
     Args:
-      step: a function of arrays and pytrees. It gets its device's part of the batch, and all else
-        as it is. Its results must be the same on all devices along the axis: gradients have to go
-        through ``jax.lax.pmean``, `jaxccomp.optim.allreduce_gradients` or the like. By its type
-        (``check_vma``), JAX refuses a result that is not. The gradient of ``jax.lax.pmean(loss)``
-        by parameters that do not vary is the mean already.
+      step: a function of arrays and pytrees. It gets its device's part of the batch; other
+        arguments are unchanged. Its results must be equal on all devices along the axis: reduce
+        gradients with ``jax.lax.pmean``, `jaxccomp.optim.allreduce_gradients` or the like. JAX
+        refuses other results by their type (``check_vma``). The gradient of
+        ``jax.lax.pmean(loss)`` by parameters that do not vary is already the mean.
       axis_name: the axis.
-      mesh: the mesh; by default that of ``jax.set_mesh``.
-      batch_argnums: which arguments are split along their leaves' first dimension; negative numbers
+      mesh: the mesh; by default the one of ``jax.set_mesh``.
+      batch_argnums: the arguments to split along their leaves' first dimension; negative numbers
         count from the end.
 
     Returns:
@@ -49,7 +49,7 @@ def data_parallel(
 
     Raises:
       InvalidArgumentError: for an axis that the mesh does not have; when called, for
-        ``batch_argnums`` that are not there.
+        ``batch_argnums`` out of range.
 
     Example:
       >>> step = jaxccomp.data_parallel(train_step, "data", mesh=mesh)     # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""What the collectives of a program have become, and what they would take, or have taken."""
+"""How the collectives of a program run, with predicted and measured times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxccomp._native import tables
 from jaxccomp._primitives import measured, planning
 
 P = ParamSpec("P")
-# What stands for the algorithm of what does not run one of the engine's.
+# Labels in place of the algorithm for calls that the engine does not run.
 _MOVERS = {"mpi": "MPI", "xla": "jax.lax"}
 _COLUMNS = (
     *("line", "operation", "ranks", "bytes", "algorithm", "codec", "predicted", "measured"),
@@ -24,20 +24,21 @@ class ExplainedCall:
 
     Attributes:
       where: its line, such as "train.py:41".
-      collective: "bcast", for instance.
-      ranks: how many take part.
-      size_bytes: what a rank passes in; None where the shapes are not known.
+      collective: such as "bcast".
+      ranks: the number of ranks.
+      size_bytes: the operand of a rank; None if the shapes are not known.
       mover: "native" (the engine), "mpi", "xla" (collectives of ``jax.lax``), or the name of a
-        backend that is registered.
-      algorithm: what runs; "auto" where it is not priced: what the engine's static rule says.
+        registered backend.
+      algorithm: the algorithm that runs; "auto" if there is no prediction: the engine's static rule
+        chooses.
       codec: a spec; "raw" for none.
-      seconds: what it takes by the profile; None where it is not priced.
-      second_best: the fastest algorithm, codec and time of those that were not chosen; None where
-        there are none. It may be faster by less than what a choice has to gain, 5 %.
-      measured_seconds: the median of the last 64 calls that ran here, waiting for other ranks
-        included; None where there are none, and for what the engine does not time (`mover` "xla").
-      measured_calls: how many have run without an error, each device's counted, since the last
-        `jaxccomp.stats.reset`.
+      seconds: the time predicted from the profile; None without a prediction.
+      second_best: algorithm, codec and time of the fastest other candidate; None if there is none.
+        It may be faster than the chosen one by less than 5 %, the least gain of a choice.
+      measured_seconds: the median of the last 64 calls in this process, including waits for other
+        ranks; None if there are none, and for `mover` "xla", which the engine does not time.
+      measured_calls: calls without an error since the last `jaxccomp.stats.reset`, counted for each
+        device.
     """
 
     where: str
@@ -68,10 +69,10 @@ class Explanation:
 
     @property
     def plans(self) -> planning.Plans:
-        """How the calls run, as `jaxccomp.plan` saves and compares it.
+        """The plans of the calls, which `jaxccomp.plan` can save and compare.
 
         Raises:
-          InvalidArgumentError: where one call was planned in two ways.
+          InvalidArgumentError: when one call has two different plans.
         """
         plans = planning.no_plans()
         planning.add_plans(plans, self._lowered)
@@ -82,23 +83,23 @@ class Explanation:
 
 
 def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
-    """Says how the collectives of a function run, and what they would take, without running them.
+    """Explains how the collectives of a function run and how long they take, without running them.
 
-    The function is traced and lowered for the arguments' shapes; nothing is sent. Where ranks share
-    a profile (docs/planner.md), each call that the engine runs on the host has its time by the
-    profile, and the next fastest way to run it. A call that has run in this process, as it is and
-    at its line, has the time that it took (`jaxccomp.stats.log`). Nothing has to be done for that:
-    the function may have been jitted and run before. A loop's collectives stand here once.
+    The function is traced and lowered for the arguments' shapes; nothing is sent. If ranks share a
+    profile (docs/planner.md), each call that the engine runs on the host has its predicted time and
+    the second-fastest candidate. A call that has run in this process, with the same arguments and
+    at the same line, has its measured time (`jaxccomp.stats.log`); the function may have been
+    jitted and run before. A collective in a loop is listed once.
 
     Args:
-      function: as `jax.jit` takes it; it may be jitted.
+      function: as for `jax.jit`; it may be jitted.
 
     Returns:
-      A function of the same arguments that gives the `Explanation`, whose `Explanation.plans` can
+      A function of the same arguments that returns the `Explanation`; its `Explanation.plans` can
       be saved and pinned.
 
     Raises:
-      Whatever tracing the function raises.
+      Any error of tracing the function.
 
     Example:
       >>> import jax.numpy as jnp

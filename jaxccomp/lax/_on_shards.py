@@ -1,4 +1,4 @@
-"""Parts of a step that run on each device's own shards, where XLA partitions the rest."""
+"""Parts of a step that run on each device's own shards, while XLA partitions the rest."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ T = TypeVar("T")
 
 
 def on_shards(function: Callable[..., T], in_specs: Any, out_specs: Any) -> Callable[..., T]:
-    """A function that is called with each device's own shards over the axes that XLA partitions.
+    """Returns a function that runs on each device's own shards over the axes that XLA partitions.
 
     Inside `data_parallel` (or a ``shard_map`` with ``axis_names``) one axis is explicit, and XLA
-    partitions what is computed over the mesh's others. It does not know that a compressed
-    collective could run on parts of its operand, and gathers it first. Here it need not: each
-    device reduces, and compresses, its own shard, with the devices along the explicit axis that
-    have the same one.
+    partitions computations over the mesh's other axes. XLA does not know that a compressed
+    collective can run on shards of its operand, and gathers the operand first. With this function,
+    each device reduces and compresses its own shard, with the devices along the explicit axis that
+    have the same shard.
 
-    On the wire: what ``function`` says, of shards instead of whole arrays. This adds nothing,
-    unless an operand has another sharding than ``in_specs`` says: then XLA moves it. The error
-    bound is that of the codec, whose blocks are those of a shard.
+    On the wire: the collectives of ``function``, on shards instead of whole arrays. If an operand's
+    sharding differs from ``in_specs``, XLA first moves it. The error bound is the codec's, with
+    blocks within a shard.
 
     Args:
       function: of arrays and pytrees, along the explicit axis: a collective of this package, or
         the ``update`` of `jaxccomp.optim.allreduce_gradients`.
       in_specs: partition specs of the arguments over the other axes, as for ``jax.shard_map``: a
-        tuple of an entry for each, or one entry for all. Of gradients they are those of the
-        parameters; ``P()`` is for what all of these devices have alike.
-      out_specs: those of the results.
+        tuple with an entry for each, or one entry for all. Gradients have the specs of the
+        parameters; ``P()`` is for arguments that are equal on these devices.
+      out_specs: partition specs of the results.
 
     Returns:
-      A function of the same arguments and results. In a ``shard_map`` over all axes, where arrays
-      are shards already, it is ``function`` itself.
+      A function of the same arguments and results. In a ``shard_map`` over all axes, in which
+      arrays are shards already, it calls ``function`` directly.
 
     Raises:
       InvalidArgumentError: when it is called outside of ``shard_map``.
@@ -61,7 +61,7 @@ def on_shards(function: Callable[..., T], in_specs: Any, out_specs: Any) -> Call
             )
         if not axes:
             return function(*args)
-        # A NamedTuple, such as a state, is one entry.
+        # A NamedTuple, such as an optimiser state, is one entry.
         each = in_specs if type(in_specs) is tuple else (in_specs,) * len(args)
         return jax.shard_map(function, in_specs=each, out_specs=out_specs, axis_names=axes)(
             *_compat.tell_devices(args)

@@ -1,4 +1,4 @@
-"""Gathers, exchanges and permutations as ``jax.lax`` has them."""
+"""Gathers, exchanges and permutations with the interface of ``jax.lax``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def all_gather(
     to: str = "varying",
     **how: Unpack[How],
 ) -> Any:
-    """All ranks' values, stacked or concatenated, as ``jax.lax.all_gather``.
+    """Gathers all ranks' values, stacked or concatenated, as ``jax.lax.all_gather``.
 
     On the wire: each rank receives n - 1 blocks, each encoded once by its owner.
 
@@ -44,7 +44,7 @@ def all_gather(
       x: pytree of arrays of any shape.
       axis_name: one axis or a tuple of them.
       axis_index_groups: lists of indices along the axis that gather among themselves.
-      axis: the dimension of the result along which the ranks lie.
+      axis: the dimension of the result along which the ranks' values are stacked.
       tiled: whether to concatenate along the existing dimension ``axis``.
       to: the type of the result over the axis: "varying", "invarying" or "reduced".
 
@@ -87,7 +87,7 @@ def psum_scatter(
     tiled: bool = False,
     **how: Unpack[How],
 ) -> Any:
-    """This rank's part of the sum over an axis, as ``jax.lax.psum_scatter``.
+    """Returns this rank's part of the sum over an axis, as ``jax.lax.psum_scatter``.
 
     On the wire: each rank sends n - 1 blocks.
 
@@ -95,9 +95,9 @@ def psum_scatter(
       x: pytree of arrays whose dimension ``scatter_dimension`` is n long, or with ``tiled`` a
         multiple of n.
       axis_name: one axis or a tuple of them.
-      scatter_dimension: the dimension along which the parts lie.
+      scatter_dimension: the dimension to split into parts.
       axis_index_groups: lists of indices along the axis that sum among themselves.
-      tiled: whether the dimension is kept, n times shorter, or removed.
+      tiled: whether to keep the dimension, n times shorter; otherwise it is removed.
 
     Returns:
       Arrays without that dimension, or with it n times shorter.
@@ -150,15 +150,14 @@ def all_to_all(
     Args:
       x: pytree of arrays whose dimension ``split_axis`` is n long, or with ``tiled`` a multiple.
       axis_name: one axis or a tuple of them.
-      split_axis: the dimension that is split.
-      concat_axis: the dimension of the result along which the ranks lie.
+      split_axis: the dimension to split.
+      concat_axis: the dimension of the result along which the received parts are joined.
       axis_index_groups: lists of indices along the axis that exchange among themselves.
-      tiled: whether dimensions are shortened and lengthened, or removed and added.
+      tiled: whether dimensions are shortened and lengthened; otherwise removed and added.
 
     Returns:
-      Arrays of shape ``np.insert(np.delete(x.shape, split_axis), concat_axis, n)``, or with
-      ``tiled`` of the shape of ``x`` with the one dimension n times shorter, the other n times
-      longer.
+      Arrays of shape ``np.insert(np.delete(x.shape, split_axis), concat_axis, n)``; with ``tiled``
+      of the shape of ``x`` with ``split_axis`` n times shorter and ``concat_axis`` n times longer.
 
     Example:
       >>> jaxccomp.lax.all_to_all(tokens, "experts", 0, 0, tiled=True)   # doctest: +SKIP
@@ -191,7 +190,8 @@ def ppermute(
     Args:
       x: pytree of arrays of any shape.
       axis_name: one axis or a tuple of them.
-      perm: pairs of source and destination; each rank at most once as either.
+      perm: pairs of source and destination; each rank at most once as a source and as a
+        destination.
 
     Returns:
       Same shapes; zeros on ranks that are no destination.
@@ -221,20 +221,20 @@ def pbroadcast(
     ref: Any = None,
     **how: Unpack[How],
 ) -> Any:
-    """One rank's values for all, as ``jax.lax.pbroadcast`` (here on CPU, too).
+    """Sends one rank's values to all, as ``jax.lax.pbroadcast`` (here also on CPU).
 
-    On the wire: each rank receives the values once, if ``source`` is known when tracing.
+    On the wire: each rank receives the values once, if ``source`` is static when tracing.
 
     Args:
       x: pytree of arrays of any shape.
       axis_name: one axis or a tuple of them.
-      source: the rank whose values are sent: an integer, or an int32 scalar array that is the same
-        on all ranks.
-      ref: as for ``jaxccomp.bcast``: a pytree like ``x`` with the same values on all ranks, the
-        difference to which travels. It needs a ``source`` that is known when tracing.
+      source: the rank whose values are sent: an integer, or an int32 scalar array that is equal on
+        all ranks.
+      ref: as for ``jaxccomp.bcast``: a pytree like ``x`` with the same values on all ranks; the
+        difference to it is sent. It needs a static ``source``.
 
     Returns:
-      Same shapes, of a type that varies over the axis; ``jaxccomp.bcast`` gives the invariant one.
+      Same shapes, with a varying type; ``jaxccomp.bcast`` returns an invariant type.
 
     Example:
       >>> jaxccomp.lax.pbroadcast(x, "data", 0)                          # doctest: +SKIP
@@ -267,19 +267,19 @@ def ragged_all_to_all(
     axis_index_groups: Groups | None = None,
     **how: Unpack[How],
 ) -> Any:
-    """Exchanges slices whose places and sizes are computed, as ``jax.lax.ragged_all_to_all``.
+    """Exchanges slices with dynamic places and sizes, as ``jax.lax.ragged_all_to_all``.
 
     On the wire: the slices, and one block of offsets per rank. With ``backend="xla"`` slices
-    travel filled up to the length of ``operand``.
+    are padded to the length of ``operand``.
 
     Args:
       operand: array of shape ``(N, *s)`` with the rows to send.
       output: array of shape ``(M, *s)`` that received rows are written to.
-      input_offsets: integers of shape ``(K,)``, K a multiple of n: where slices begin in
-        ``operand``; those for rank 0 first. Slices must not overlap if a derivative is taken.
-      send_sizes: integers of shape ``(K,)``: how many rows slices have.
-      output_offsets: integers of shape ``(K,)``: where slices go in their receivers' ``output``.
-      recv_sizes: integers of shape ``(K,)``: how many rows come; those from rank 0 first.
+      input_offsets: integers of shape ``(K,)``, K a multiple of n: the slices' first rows in
+        ``operand``, first the slices for rank 0. Slices must not overlap if a derivative is taken.
+      send_sizes: integers of shape ``(K,)``: the number of rows of each slice.
+      output_offsets: integers of shape ``(K,)``: the slices' places in their receivers' ``output``.
+      recv_sizes: integers of shape ``(K,)``: rows to receive, first from rank 0.
       axis_name: one axis or a tuple of them.
       axis_index_groups: lists of indices along the axis that exchange among themselves.
 
@@ -298,7 +298,7 @@ def ragged_all_to_all(
     if len({table.shape for table in tables.values()}) > 1:
         shapes = {name: jnp.shape(value) for name, value in given.items()}
         raise errors.InvalidArgumentError(f"ragged_all_to_all: shapes must be equal, got {shapes}.")
-    # Places in this rank's output are known to the senders only.
+    # Only the senders know the places in this rank's output.
     exchange = make_call("alltoall", **options, backend=how.get("backend", "auto"))
     offsets = apply(exchange, tables["output_offsets"])
     operand = as_array("ragged_all_to_all", operand)

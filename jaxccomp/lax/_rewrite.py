@@ -1,8 +1,8 @@
-"""Evaluates a jaxpr with collectives of ours in the place of some of those of ``jax.lax``.
+"""Evaluates a jaxpr and replaces collectives of ``jax.lax`` by ours.
 
-Operations that call functions are staged anew, by JAX's public functions, from what their functions
-become. So ``jit``, ``shard_map``, ``scan``, ``while``, ``cond``, ``remat``, ``custom_jvp`` and
-``custom_vjp`` stay what they are.
+Operations that call functions (``jit``, ``shard_map``, ``scan``, ``while``, ``cond``, ``remat``,
+``custom_jvp``, ``custom_vjp``) are kept: JAX's public functions stage them again with the rewritten
+functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxccomp.lax import _sites
 from jaxccomp.lax._rules import CollectiveRule, Site, choose
 
 Array = Any
-# Values, and residuals of what is in there.
+# Values, and the residuals of the collectives inside.
 Staged = tuple[list[Array], list[Array]]
 
 _ARRAY = object()
@@ -38,10 +38,10 @@ class Slot:
     """The residual of one operand of a ``psum`` or ``psum_scatter``.
 
     Attributes:
-      shape: on each device; outside a ``shard_map`` there is a leading dimension for its devices.
+      shape: on each device; outside a ``shard_map`` with a leading dimension for its devices.
       dtype: of the residual.
-      axes: the manual axes that it varies over, and that are those of a ``shard_map`` around; None
-        where types do not say so.
+      axes: the manual axes, of an enclosing ``shard_map``, over which it varies; None if types do
+        not tell.
       site: the collective.
     """
 
@@ -57,7 +57,7 @@ class Traced:
 
     Attributes:
       jaxpr: closed; its operands are the arrays among the leaves of the arguments.
-      rebuild: makes the function's result of the jaxpr's results.
+      rebuild: makes the function's result from the jaxpr's results.
     """
 
     jaxpr: Any
@@ -65,12 +65,12 @@ class Traced:
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether it is an operand of a program; a shape stands for one, where nothing is computed."""
+    """Return whether a leaf is an operand of a program: an array, or a shape in its place."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
 
 
 def trace(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
-    """Traces a function. Leaves that are no arrays, numbers too, are constants of the program."""
+    """Trace a function. Leaves that are no arrays, such as numbers, become constants."""
     leaves, treedef = jax.tree.flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
     constants: list[Any] = []  # of the result; _ARRAY in place of arrays
@@ -97,7 +97,7 @@ def trace(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
 
 
 class Rewriter:
-    """Puts collectives of ours in the place of those that rules take.
+    """Replaces collectives that match rules by ours.
 
     With ``feedback`` each ``psum`` and ``psum_scatter`` with a lossy codec has a residual per
     operand, in the order of the program.
@@ -116,10 +116,10 @@ class Rewriter:
         self._residual_dtype = residual_dtype
         self._jitted: dict[tuple[int, str], tuple[Any, Callable[..., Any]]] = {}
 
-    # --- what there is ---
+    # --- analysis ---
 
     def sites(self, jaxpr: Any, scope: str = "") -> Iterator[Site]:
-        """All collectives, but those in rules of derivatives."""
+        """Yield all collectives, except in derivative rules."""
         for eqn in _compat.opened(jaxpr)[0].eqns:
             inner = _join(scope, _compat.scope_of(eqn))
             site = _sites.site_of(eqn, inner)
@@ -129,14 +129,14 @@ class Rewriter:
                 yield from self.sites(each, inner)
 
     def has_rules(self, jaxpr: Any) -> bool:
-        """Whether there is a ``custom_vjp``, in whose rules there may be collectives."""
+        """Return whether there is a ``custom_vjp``, whose rules may have collectives."""
         return any(
             eqn.primitive.name == _CUSTOM_VJP or any(map(self.has_rules, _compat.inner_jaxprs(eqn)))
             for eqn in _compat.opened(jaxpr)[0].eqns
         )
 
     def slots(self, jaxpr: Any, scope: str = "") -> list[Slot]:
-        """The residuals of a jaxpr."""
+        """Return the residuals of a jaxpr."""
         found = []
         for eqn in _compat.opened(jaxpr)[0].eqns:
             found += self._slots_of(eqn, scope)
@@ -169,7 +169,7 @@ class Rewriter:
         return found
 
     def _check_feedback(self, eqn: Any, slots: list[Slot], scope: str) -> None:
-        """Raises where residuals cannot be carried through an operation."""
+        """Raise if residuals cannot be passed through an operation."""
         name, site = eqn.primitive.name, slots[0].site
         if name == "while":
             if self.slots(eqn.params["cond_jaxpr"], scope):
@@ -201,7 +201,7 @@ class Rewriter:
         return None if site is None else choose(self._rules, site)
 
     def _is_concerned(self, eqn: Any, scope: str) -> bool:
-        """Whether an operation that calls functions has to be staged anew."""
+        """Return whether an operation that calls functions must be staged again."""
         if eqn.primitive.name == _CUSTOM_VJP:
             return True
         inner = _join(scope, _compat.scope_of(eqn))
@@ -211,12 +211,12 @@ class Rewriter:
             for each in _compat.opened(jaxpr)[0].eqns
         )
 
-    # --- what becomes of it ---
+    # --- evaluation ---
 
     def evaluate(
         self, jaxpr: Any, args: Sequence[Array], residuals: Sequence[Array], scope: str = ""
     ) -> Staged:
-        """Evaluates a jaxpr, closed or without constants."""
+        """Evaluate a jaxpr, closed or without constants."""
         jaxpr, consts = _compat.opened(jaxpr)
         env = dict(zip(jaxpr.constvars, consts, strict=True))
         env.update(zip(jaxpr.invars, args, strict=True))
@@ -236,7 +236,7 @@ class Rewriter:
         return [read(v) for v in jaxpr.outvars], left
 
     def _groups(self, eqns: Sequence[Any], scope: str) -> Iterator[list[Any]]:
-        """The equations; collectives of one pytree together, as one exchange."""
+        """Yield groups of equations: the collectives of a pytree, or a single equation."""
         group: list[Any] = []
         for eqn in eqns:
             if group and not (
@@ -277,7 +277,7 @@ class Rewriter:
         return [list(values)], left
 
     def rewritten(self, scope: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function, traced when it is called, with the collectives that rules take replaced."""
+        """Return a function that traces ``function`` when called, and replaces its collectives."""
 
         def changed(*args: Any, **kwargs: Any) -> Any:
             traced = trace(function, args, kwargs)
@@ -293,7 +293,7 @@ class Rewriter:
         return changed
 
     def jitted(self, eqn: Any, count: int, scope: str, residuals: int) -> Callable[..., Any]:
-        """What a jitted function becomes; one function each time, so that JAX compiles it once."""
+        """Return the rewritten jitted function; always the same one, so JAX compiles it once."""
         jaxpr = eqn.params["jaxpr"]
         if (id(jaxpr), scope) not in self._jitted:
 
@@ -317,7 +317,7 @@ def _keeps_residuals(eqn: Any, rule: CollectiveRule) -> bool:
 
 
 def _outside(slot: Slot, params: dict[str, Any]) -> Slot:
-    """A residual of what a ``shard_map`` calls, as its caller has it."""
+    """Return a residual of a ``shard_map``'s function as its caller sees it."""
     axes = _residual_axes(slot, params)
     if slot.axes is None:
         left = None
@@ -329,7 +329,7 @@ def _outside(slot: Slot, params: dict[str, Any]) -> Slot:
 
 
 def _residual_axes(slot: Slot, params: dict[str, Any]) -> tuple[Any, ...]:
-    """The axes of a ``shard_map`` over which a residual varies, in the mesh's order."""
+    """Return the axes of a ``shard_map`` over which a residual varies, in the mesh's order."""
     manual = [axis for axis in params["mesh"].axis_names if axis in params["newly_manual_axes"]]
     if not params["check_vma"] or slot.axes is None:
         return tuple(manual)
@@ -352,7 +352,7 @@ def _jit_options(params: dict[str, Any], residuals: int) -> dict[str, Any]:
 
 
 def _parted(eqn: Any, results: Sequence[Array]) -> Staged:
-    """What a function that also returns residuals gave for an equation's results, and these."""
+    """Split a function's results into an equation's results and residuals."""
     count = len(eqn.outvars)
     return list(results[:count]), list(results[count:])
 

@@ -1,4 +1,4 @@
-"""Which collectives of a program take which codec."""
+"""Rules that assign codecs to the collectives of a program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxccomp import codecs, errors
 
-# By the names of jax.lax.
+# The names of jax.lax.
 COLLECTIVES = (
     "all_gather",
     "all_to_all",
@@ -25,18 +25,18 @@ COLLECTIVES = (
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveRule:
-    """Which collectives of a program take a codec. All patterns are as of file names.
+    """A codec for collectives that match patterns. Patterns are as for file names (fnmatch).
 
     Attributes:
-      codec: a spec; None for none.
-      collective: a pattern of names as in ``jax.lax``: "psum" (``pmean`` is one, and what
-        ``jax.grad`` makes of parameters that do not vary), "psum_scatter", "all_gather",
+      codec: a spec; None for no codec.
+      collective: a pattern of names of ``jax.lax``: "psum" (also ``pmean``, and the sums that
+        ``jax.grad`` inserts for parameters that do not vary), "psum_scatter", "all_gather",
         "all_to_all", "ragged_all_to_all" or "ppermute".
-      axis_name: a pattern of axes; one of a collective's axes has to match.
+      axis_name: a pattern of axes; one of the collective's axes must match.
       scope: a pattern of ``jax.named_scope``, ``transpose(jvp(encoder))/layer_1``; "" outside all.
-      dtype: a pattern of dtypes; "floating" takes all that are.
-      least_bytes: smaller operands, on each device, are left to other rules. A loss, a norm or a
-        count is small and had better arrive as it is.
+      dtype: a pattern of dtypes; "floating" matches all floating dtypes.
+      least_bytes: the least size of an operand on each device. Small operands, such as a loss, a
+        norm or a count, should be exact.
     """
 
     codec: codecs.CodecLike
@@ -79,11 +79,11 @@ class Site:
 
     Attributes:
       collective: its name in jax.lax.
-      axes: their names.
+      axes: the names of its axes.
       shape: of the operand, on each device.
       dtype: of the operand.
       scope: the name stack around it.
-      where: the line it is from, ``train.py:41``.
+      where: its line, such as ``train.py:41``.
     """
 
     collective: str
@@ -106,7 +106,7 @@ class Site:
 def as_rules(
     policy: codecs.CodecLike | Sequence[CollectiveRule],
 ) -> tuple[CollectiveRule, ...]:
-    """The rules of a policy: of one codec, for all that is floating and not small."""
+    """Return the rules of a policy; a codec alone applies to large floating operands."""
     if isinstance(policy, (list, tuple)):
         for rule in policy:
             if not isinstance(rule, CollectiveRule):
@@ -119,10 +119,10 @@ def as_rules(
 
 
 def choose(rules: Sequence[CollectiveRule], site: Site) -> CollectiveRule | None:
-    """The first rule that takes a collective.
+    """Return the first rule that matches a collective, or None.
 
     Raises:
-      UnsupportedDTypeError: where it would lose a part of what is not floating.
+      UnsupportedDTypeError: when a lossy codec would encode values that are not floating.
     """
     for rule in rules:
         if rule.takes(site):

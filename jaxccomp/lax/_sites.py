@@ -1,4 +1,4 @@
-"""The collectives in a jaxpr, by the names and with the arguments of `jaxccomp.lax`."""
+"""Finds the collectives in a jaxpr, and stages operations of `jaxccomp.lax` in their place."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _all_to_all(params: Params, operands: list[Any], how: dict[str, Any]) -> lis
         params["split_axis"],
         params["concat_axis"],
         axis_index_groups=params["axis_index_groups"],
-        tiled=True,  # jax.lax has made room for it when it is not
+        tiled=True,  # otherwise jax.lax has reshaped the operand before
         **how,
     )
 
@@ -100,7 +100,7 @@ def _psum_scatter_with_feedback(
     return reduced, [joined(x) for x in left]
 
 
-# By the name of JAX's primitive: the name in jax.lax, and what stages ours in its place.
+# By the name of JAX's primitive: the name in jax.lax, and the function that stages the replacement.
 _TABLE: dict[str, tuple[str, Callable[[Params, list[Any], dict[str, Any]], list[Any]]]] = {
     "psum": ("psum", _psum),
     "psum_invariant": ("psum", _psum),
@@ -113,7 +113,7 @@ _TABLE: dict[str, tuple[str, Callable[[Params, list[Any], dict[str, Any]], list[
 }
 
 
-# By the same names: what stages ours with error feedback.
+# By the same names: the functions that stage the replacement with error feedback.
 _WITH_FEEDBACK = {
     "psum": _psum_with_feedback,
     "psum_invariant": _psum_with_feedback,
@@ -122,7 +122,7 @@ _WITH_FEEDBACK = {
 
 
 def site_of(eqn: Any, scope: str) -> Site | None:
-    """The collective that an equation is, under the name stack ``scope``; None if it is none."""
+    """Return the collective of an equation with the name stack ``scope``; None if it is none."""
     if eqn.primitive.name not in _TABLE:
         return None
     aval = eqn.invars[0].aval
@@ -135,21 +135,21 @@ def site_of(eqn: Any, scope: str) -> Site | None:
 
 
 def stage(eqns: Sequence[Any], operands: list[list[Any]], how: dict[str, Any]) -> list[list[Any]]:
-    """Stages collectives that `are_one` joined, as one of ours; the results of each."""
+    """Stage collectives joined by `are_one` as one operation; return the results of each."""
     _, function = _TABLE[eqns[0].primitive.name]
     results = iter(function(eqns[0].params, [x for each in operands for x in each], how))
     return [[next(results) for _ in eqn.outvars] for eqn in eqns]
 
 
 def has_feedback(eqn: Any) -> bool:
-    """Whether a collective adds up, so that what a codec loses of it can come with the next one."""
+    """Return whether a collective is a sum, so that error feedback can send losses later."""
     return eqn.primitive.name in _WITH_FEEDBACK
 
 
 def stage_with_feedback(
     eqns: Sequence[Any], operands: list[list[Any]], residuals: list[Any], how: dict[str, Any]
 ) -> tuple[list[list[Any]], list[Any]]:
-    """`stage` of what `has_feedback`: the results of each, and the residuals of all operands."""
+    """`stage` with error feedback; return the results of each, and all operands' residuals."""
     function = _WITH_FEEDBACK[eqns[0].primitive.name]
     values = [x for each in operands for x in each]
     reduced, left = function(eqns[0].params, values, residuals, how)
@@ -158,7 +158,7 @@ def stage_with_feedback(
 
 
 def are_one(first: Any, second: Any) -> bool:
-    """Whether two collectives, one after the other, are parts of one: leaves of a pytree, say."""
+    """Return whether two successive collectives are parts of one, such as leaves of a pytree."""
     return (
         first.primitive is second.primitive
         and first.primitive.name != "ragged_all_to_all"

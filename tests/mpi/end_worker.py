@@ -1,4 +1,4 @@
-"""How programs end, and what idle ranks owe others: `mpiexec -n 2 python end_worker.py CASE`."""
+"""Ends of programs, and progress of idle ranks: `mpiexec -n 2 python end_worker.py CASE`."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ import jaxccomp as jcc
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 import patience  # noqa: E402
 
-LARGE = 16 << 20  # float32: far more than MPI takes without its receiver
+LARGE = 16 << 20  # float32: far above MPI's eager limit
 
 
 def gather(world, count):
@@ -21,7 +21,7 @@ def gather(world, count):
 
 
 def idle(world):
-    """A rank that has what it wants and computes elsewhere holds nobody up."""
+    """A rank that has its result and calls nothing does not delay the other rank."""
     gather(world, LARGE)
     for turn in range(4):
         gather(world, LARGE)
@@ -29,28 +29,28 @@ def idle(world):
         if world.rank != turn % 2:
             done.touch()
             continue
-        # The other rank gets all of the values while this one calls nothing.
+        # The other rank receives all values while this one calls nothing.
         assert patience.wait_for(done.exists, 30)
-        time.sleep(0.5)  # it comes to the next gather first
+        time.sleep(0.5)  # the other rank reaches the next gather first
 
 
 def leave(world):
-    """The last operation's messages may be under way when a rank ends."""
+    """A rank may end while its last operation's messages are in flight."""
     for _ in range(3):
         gather(world, LARGE)
 
 
 def finalize(world):
-    """Finalising MPI by hand is allowed, also while others still communicate."""
+    """The program may finalise MPI itself, also while other ranks communicate."""
     from mpi4py import MPI
 
     gather(world, LARGE)
     MPI.Finalize()
-    time.sleep(0.2)  # nothing calls MPI any more
+    time.sleep(0.2)  # no thread may call MPI now
 
 
 def leave_early(world):
-    """Who waits for a rank that has ended is told so, long before the deadline."""
+    """Waiting for a rank that has ended raises, long before the deadline."""
     gather(world, 4)
     if world.rank == 0:
         try:
@@ -76,14 +76,14 @@ def many_steps(x):
 
 
 def leave_queued(world):
-    """A rank may end with operations that it has dispatched, and that nobody here waits for."""
+    """A rank may end with dispatched operations that it does not wait for."""
     x = many_steps(jnp.zeros(1 << 20))
     if world.rank == 0:
         assert float(x[0]) == QUEUED
 
 
 def leave_dropped(world):
-    """The same where a rank holds no result any more, and its several devices are all busy."""
+    """The same, with all results deleted and all of the rank's devices busy."""
     devices = jax.local_devices()
     split = jax.NamedSharding(jax.make_mesh((len(devices),), ("i",)), jax.P("i"))
     compute = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, a: jnp.tanh(a @ a), x))
@@ -96,12 +96,12 @@ def leave_dropped(world):
 
 
 def leave_failed(world):
-    """After an uncaught exception nothing is waited for, as it may never come."""
+    """After an uncaught exception a rank waits for nothing: it might wait for ever."""
     gather(world, 4)
     if world.rank == 1:
         everyone = world.ordered()
         jax.jit(lambda x: jcc.allreduce(x, comm=everyone) + 1)(jnp.zeros(1 << 20))  # alone
-        time.sleep(2)  # rank 0 has come, and has asked what this one is doing
+        time.sleep(2)  # rank 0 has reached its gather, and has asked for this rank's state
         raise RuntimeError("on purpose")
     try:
         gather(world, 5)

@@ -1,6 +1,6 @@
 """Ranks that fail, die, are interrupted or fork.
 
-`mpiexec -n 3 python failure_worker.py CASE,CASE...` runs cases one after the other.
+`mpiexec -n 3 python failure_worker.py CASE,CASE...` runs the cases in order.
 """
 
 import os
@@ -22,7 +22,7 @@ import patience  # noqa: E402
 
 
 def refused(call):
-    """What the error of a call says, which has to come before the deadline."""
+    """Return the error text of a call, which must fail before the deadline."""
     try:
         jax.block_until_ready(call())
     except Exception as error:  # noqa: BLE001 - its type is JAX's business
@@ -36,7 +36,7 @@ def total(comm, count=2):
 
 
 def go_on_without_the_last(world):
-    """Those that are left can go on among themselves."""
+    """The surviving ranks can communicate with each other."""
     rest = jcc.Communicator("rest", tuple(range(world.size - 1)))
     assert total(rest)[0] == rest.size
     for _ in range(2):
@@ -50,7 +50,7 @@ def tell(text):
 
 
 def raises_early(world):
-    """The exception of a rank is what others hear, whatever they begin, and whenever."""
+    """Any call of another rank raises the failed rank's exception, at any time."""
     pair = world.split(int(world.rank == 0))
     if world.rank == 2:
         raise RuntimeError("boom")
@@ -67,7 +67,7 @@ def raises_early(world):
 
 
 def raises_late(world):
-    """Also those that wait already, and on a communicator that the failed rank has not used."""
+    """Also calls that already wait, and on a communicator that the failed rank has not used."""
     group = world.duplicate("group")
     total(world)
     if world.rank == 2:
@@ -80,7 +80,7 @@ def raises_late(world):
 
 
 def raises_with_a_thread(world):
-    """A thread that Python waits for keeps nobody from hearing of it."""
+    """Others are told at once, even if a thread keeps the failed rank's Python from exiting."""
     if world.rank == 2:
         threading.Thread(target=time.sleep, args=(10,)).start()
         raise RuntimeError("boom")
@@ -89,7 +89,7 @@ def raises_with_a_thread(world):
 
 
 def split_alone(world, patience_seconds):
-    """Who is missing has a name, on all members, which give up at the same time."""
+    """All members name the missing process, and time out together."""
     from mpi4py import MPI
 
     total(world)
@@ -101,7 +101,7 @@ def split_alone(world, patience_seconds):
 
 
 def vanishes(world, how):
-    """A process that is gone without a word is missed within a second or so."""
+    """A process that dies without notice is detected within about a second."""
     total(world)
     if world.rank == 2:
         time.sleep(0.5)
@@ -116,7 +116,7 @@ def vanishes(world, how):
 
 
 def survives_twice(world):
-    """Another rank dies while the others agree on who is left."""
+    """Another rank dies while the others agree on the survivors."""
     total(world)
     if world.rank == 2:
         os._exit(3)
@@ -124,7 +124,7 @@ def survives_twice(world):
         threading.Timer(4.0, os._exit, (3,)).start()
     assert "comm.shrink()" in refused(lambda: total(world))
     if world.rank == 1:
-        time.sleep(6)  # so that it is waited for when rank 3 dies
+        time.sleep(6)  # the others wait for this rank when rank 3 dies
     left = world.shrink()
     assert left.processes == (0, 1), left
     assert total(left)[0] == 2
@@ -132,7 +132,7 @@ def survives_twice(world):
 
 
 def interrupted(world):
-    """Ctrl-C ends a wait for a peer, and others hear who was interrupted."""
+    """Ctrl-C ends a wait for a peer, and other ranks are told which rank was interrupted."""
     from mpi4py import MPI
 
     group = world.duplicate("group")
@@ -144,7 +144,7 @@ def interrupted(world):
                 jax.block_until_ready(total(group))
             except Exception as error:  # noqa: BLE001 - its type is JAX's business
                 assert "was interrupted (SIGINT)" in str(error), error
-                time.sleep(1)  # the interpreter comes to raise it
+                time.sleep(1)  # the interpreter raises KeyboardInterrupt
                 raise AssertionError("no KeyboardInterrupt") from None
         except KeyboardInterrupt:
             tell("was interrupted")
@@ -161,7 +161,7 @@ def interrupted(world):
 
 
 def interrupted_by_choice(world):
-    """A program that handles SIGINT, or ignores it, is not disturbed."""
+    """A program that handles or ignores SIGINT is not affected."""
     from mpi4py import MPI
 
     def interrupt():
@@ -182,7 +182,7 @@ def interrupted_by_choice(world):
 
 
 def forks(world):
-    """A forked child cannot communicate, and its end is nobody else's."""
+    """A forked child cannot communicate, and its end does not affect the parent."""
     x = jnp.ones(2)
     assert jcc.allreduce(x)[0] == world.size
     child = os.fork()
@@ -196,9 +196,9 @@ def forks(world):
                     assert "was forked off a rank" in str(error), error
                 else:
                     os._exit(1)
-        except BaseException:  # noqa: BLE001 - it must not go on as if it were a rank
+        except BaseException:  # noqa: BLE001 - the child must not continue as a rank
             os._exit(2)
-        leave._leave()  # at its end; JAX's own part may wait for threads that are not there
+        leave._leave()  # only this exit handler: JAX's may wait for threads that fork did not copy
         os._exit(5)
     ended = []
     assert patience.wait_for(lambda: is_over(child, ended), 10), "the child hangs"
@@ -208,14 +208,14 @@ def forks(world):
 
 
 def is_over(child, status):
-    """Whether a child has ended; then its exit status is added to a list."""
+    """Return whether a child has ended; append its exit status to ``status``."""
     pid, raw = os.waitpid(child, os.WNOHANG)
     status += [os.waitstatus_to_exitcode(raw)] if pid else []
     return pid != 0
 
 
 def ends_late(world):
-    """An orderly end lets others finish what does not need it."""
+    """After an orderly end, other ranks can continue calls without the ended rank."""
     rest = world.split(int(world.rank == 2))
     if world.rank == 2:
         return

@@ -1,7 +1,7 @@
 """Processes that ranks start: `mpiexec -n 2 python helpers_worker.py`.
 
-This file joins at its top, as programs do whose data loader spawns workers. The ranks must stay
-whole, whatever their helpers do.
+This file joins at import, like programs whose data loader spawns workers. Helpers must not affect
+the ranks.
 """
 
 import multiprocessing
@@ -45,7 +45,7 @@ def main():
         expect(status == 1 and "It is no rank and cannot join the job" in text, text)
     status, text = run(ALONE)
     expect(status == 0 and "size 1" in text, text)
-    if world.rank == 0:  # a job of its own
+    if world.rank == 0:  # a separate job
         mpiexec = os.path.join(os.path.dirname(sys.executable), "mpiexec")
         status, text = run(JOINS, launcher=[mpiexec, "-n", "1"])
         expect(status == 0 and "size 1" in text, text)

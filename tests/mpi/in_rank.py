@@ -1,7 +1,7 @@
 """Runs pytest in one rank of a job: `python in_rank.py FOLDER PYTEST_ARGUMENT...`.
 
-It stops at the first failure. The output of rank N goes to FOLDER/rank-N.txt, as the output of
-several ranks on one terminal cannot be read.
+Stops at the first failure. The output of rank N goes to FOLDER/rank-N.txt: the mixed output of
+several ranks is not readable.
 """
 
 import os
@@ -16,7 +16,7 @@ def main(folder: str, *arguments: str) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
         os.dup2(log, stream.fileno())
-    import pytest  # only now: it keeps the streams it finds
+    import pytest  # after dup2: pytest keeps the streams at import
 
     return pytest.main(["-q", "-x", "-p", "no:cacheprovider", *arguments])
 

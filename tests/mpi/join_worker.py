@@ -36,7 +36,7 @@ def groups():
 
 
 def spaces():
-    """Every MPI communicator, and every duplicate, has messages of its own."""
+    """Every MPI communicator and every duplicate has separate messages."""
     import jax.numpy as jnp
     from mpi4py import MPI
 
@@ -48,14 +48,14 @@ def spaces():
     pairs += [world.duplicate(name).ordered() for name in "ab"]
     one, other = [int(x) for x in (world.rank, world.size - 1 - world.rank)]
     for a, b in (pairs[:2], pairs[2:]):
-        # What is sent first is received last, and both fit either way.
+        # The first message is received last; both have the same shape and tag.
         if one == 0:
             for value, each in ((1.0, a), (2.0, b)):
                 ops.send(jnp.full(3, value), dest=other, comm=each)
         elif other == 0:
             on_b, on_a = (ops.recv(jnp.zeros(3), source=0, comm=each) for each in (b, a))
             assert (on_a[0], on_b[0]) == (1.0, 2.0), (on_a, on_b)
-    # A member that comes first waits, gets an error, and goes on with the same exchange later.
+    # The first member times out with an error, and completes the same exchange later.
     late = MPI.COMM_WORLD.Dup()
     if world.rank == 0:
         MPI.COMM_WORLD.recv(source=1)
@@ -67,7 +67,7 @@ def spaces():
 
 
 def check_freed(group, world):
-    """It works until it is freed, and then not any more."""
+    """The group works until it is freed; then all its calls raise."""
     total = jax.jit(lambda x: ops.allreduce(x, comm=group))
     assert total(jax.numpy.ones(2))[0] == world.size
     group.free()
@@ -77,7 +77,7 @@ def check_freed(group, world):
 
 
 def freed():
-    """What is freed is gone, on each rank by itself, and its name is not used again."""
+    """Each rank frees a communicator by itself; its name is not used again."""
     import jax.numpy as jnp
     from mpi4py import MPI
 
@@ -91,7 +91,7 @@ def freed():
     else:
         why = refused(lambda: jax.block_until_ready(ops.allreduce(x, comm=kept)))
         assert f"rank 0 of '{kept.name}' has freed the communicator" in why, why
-    # Whoever has freed it or not, all go on with the same new one.
+    # Ranks that freed the group and ranks that kept it get the same new one.
     again = world.split(0)
     assert again != kept and ops.allreduce(x, comm=again)[0] == world.size
     for number in range(100):
@@ -101,7 +101,7 @@ def freed():
     if world.rank == 0:
         waits = threading.Thread(target=lambda: ops.recv(x, source=1, comm=busy))
         waits.start()
-        time.sleep(patience.seconds(0.5))  # it begins
+        time.sleep(patience.seconds(0.5))  # recv starts
         assert "under way" in refused(busy.free)
     MPI.COMM_WORLD.Barrier()
     if world.rank == 1:
@@ -112,16 +112,16 @@ def freed():
 
 
 def refused(use):
-    """What the error of a call says."""
+    """Return the error text of a call."""
     try:
         use()
-    except Exception as error:  # noqa: BLE001 - of JAX's, too
+    except Exception as error:  # noqa: BLE001 - also JAX's errors
         return str(error)
     raise AssertionError("not refused")
 
 
 def refusals():
-    """Communicators that cannot be used are refused, with the reason."""
+    """Unusable communicators are refused with the reason."""
     world = comm.init()
     from mpi4py import MPI
 
@@ -142,7 +142,7 @@ def refusals():
 
 
 def late():
-    """A rank that comes alone gets an error, and may try again."""
+    """A rank that joins alone gets an error, and may try again."""
     from mpi4py import MPI
 
     if MPI.COMM_WORLD.rank == 0:
@@ -160,7 +160,7 @@ def late():
 
 
 def distributed(port):
-    """Ranks are MPI's where JAX numbers its processes otherwise."""
+    """Ranks are MPI's, also if JAX numbers the processes differently."""
     from mpi4py import MPI
 
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -171,7 +171,7 @@ def distributed(port):
 
 
 def disagreement(*ports):
-    """Two worlds of jax.distributed in one of MPI are refused on every rank."""
+    """Two jax.distributed worlds in one MPI world are refused on every rank."""
     from mpi4py import MPI
 
     half, rank = divmod(MPI.COMM_WORLD.rank, 2)

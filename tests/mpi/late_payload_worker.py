@@ -1,7 +1,7 @@
-"""A payload that comes after its operation has failed, on 2 ranks.
+"""A payload that arrives after its operation has failed, on 2 ranks.
 
-Rank 0 is stopped in the middle of a long broadcast, and goes on after the deadline of rank 1. That
-one has been given its memory back by then, and uses it for other values.
+Rank 0 is stopped during a long broadcast, and continues after rank 1's deadline. Rank 1 has its
+result's memory back by then, and uses it for other values.
 """
 
 import os
@@ -24,7 +24,7 @@ def main(milliseconds, stopped_seconds):
     step = jax.jit(lambda x: jcc.bcast(x, root=0))
     jax.block_until_ready(step(jnp.ones(VALUES)))
     if world.rank == 0:
-        # Another process stops this one and lets it go on, as it cannot itself.
+        # A child stops and continues this process, which cannot do so itself.
         pid = os.getpid()
         subprocess.Popen(
             [
@@ -37,7 +37,7 @@ def main(milliseconds, stopped_seconds):
     begun = time.monotonic()
     told = ""
     try:
-        # Again and again, so that it is stopped in the middle of one.
+        # Repeat, so that the stop happens during a broadcast.
         while time.monotonic() - begun < milliseconds / 1000 + 2:
             jax.block_until_ready(step(jnp.full(VALUES, float(world.rank))))
     except Exception as error:
@@ -45,7 +45,7 @@ def main(milliseconds, stopped_seconds):
     seconds = time.monotonic() - begun
     if world.rank == 1:
         assert told and seconds < milliseconds / 1000 + stopped_seconds - 1, (seconds, told)
-        # The memory of the result is free: these lie there.
+        # The result's memory is free: these arrays reuse it.
         mine = [np.full(VALUES, 7.0, np.float32) for _ in range(4)]
         time.sleep(max(0.0, begun + milliseconds / 1000 + stopped_seconds + 3 - time.monotonic()))
         assert all((each == 7.0).all() for each in mine), "a late payload was written there"
@@ -53,7 +53,7 @@ def main(milliseconds, stopped_seconds):
 
 
 if __name__ == "__main__":
-    # Whatever waits at the end of a program is not what this is about, so there is no end in order.
+    # os._exit below: this test does not cover waiting at an orderly end.
     stopped = float(sys.argv[2])
     signal.alarm(round(40 + 3 * stopped))
     main(float(sys.argv[1]), stopped)

@@ -1,4 +1,4 @@
-"""Compares the example's mixture of experts with one program that has all experts.
+"""Compares the example's mixture of experts with a single program with all experts.
 
 `mpiexec -n 2 python moe_worker.py EXAMPLES`; every rank prints "equal" or fails.
 """
@@ -28,7 +28,7 @@ def main(examples):
     options = argparse.Namespace(features=8, width=12, experts=2, top=2, capacity=0.9)
     model = moe.Network(world, options, None, nnx.Rngs(0))
 
-    # The same with all experts here, so that no token has to travel.
+    # The same with all experts on this rank: no token is sent.
     alone = types.SimpleNamespace(size=1, rank=0)
     options.experts *= world.size
     whole = moe.Network(alone, options, None, nnx.Rngs(0))
@@ -40,7 +40,7 @@ def main(examples):
     derive = nnx.jit(nnx.grad(moe.loss_of, has_aux=True))
     grads, seen = derive(model, images[0], labels[0])
     expected, expected_seen = derive(whole, images[0], labels[0])
-    assert seen["dropped"] > 0  # so that the capacity matters
+    assert seen["dropped"] > 0  # the capacity is exceeded
     close(seen, expected_seen)
 
     own, shared = nnx.split_state(grads, moe.Expert, nnx.Param)

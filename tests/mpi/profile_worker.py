@@ -19,12 +19,12 @@ RANK = mpi.launcher().rank
 
 
 def on_hosts_of(ranks):
-    """Ranks that lie side by side count as those of one host."""
+    """Treat each ``ranks`` consecutive ranks as one host."""
     peer_info._host_number = lambda: RANK // ranks
 
 
 def tuned(path):
-    """What ranks of two hosts measure is a profile, which the first of them writes."""
+    """Ranks of two hosts measure a profile; rank 0 writes it."""
     on_hosts_of(2)
     config.set("profile", "one that is not there, and that is not asked for")
     command = ["tune", "links", "--output", path, "--codecs", "lossless int8", "--within", "60"]
@@ -41,7 +41,7 @@ def tuned(path):
 
 
 def resumed(path):
-    """What was measured before the ranks were ended is measured on none of them again."""
+    """After an interruption, no rank repeats finished measurements."""
     on_hosts_of(1)
     measured, measure = [], rates._measure
 
@@ -75,7 +75,7 @@ def resumed(path):
 
 
 def described(hosts, link=1e8):
-    """A profile of hosts with a rank each, whose links are slower than any codec."""
+    """Return a profile of hosts with one rank each, whose links are slower than any codec."""
     codec = {f"{each}_bytes_per_second": 4e9 for each in ("encode", "decode", "merge")}
     rates = {"up_bytes_per_second": link, "down_bytes_per_second": link}
     return {
@@ -85,13 +85,13 @@ def described(hosts, link=1e8):
 
 
 def named(path, profile):
-    """Writes a profile, and has the option name it."""
+    """Write a profile, and set the option to its path."""
     schedules.write_profile(path, profile)
     config.set("profile", path)
 
 
 def planned(path):
-    """All ranks choose by the profile that the first one names; values are those of raw ones."""
+    """All ranks choose by rank 0's profile; results equal those without a codec."""
     on_hosts_of(1)
     if RANK == 0:
         named(path, described(3))
@@ -112,7 +112,7 @@ def planned(path):
             ):
                 check(chosen, name, value, options)
     assert {"raw", "lossless"} <= chosen, chosen
-    # A lossy codec stays where it pays, and goes where it does not.
+    # A lossy codec is used only if it is faster.
     for size, codec in ((8, "raw"), (1 << 20, "int8")):
         call = jax.jit(lambda x: ops.bcast(x, root=0, codec="auto:int8"))
         assert f'codec = "{codec}"' in call.lower(jnp.ones(size)).as_text(), (size, codec)
@@ -120,7 +120,7 @@ def planned(path):
 
 
 def check(chosen, name, value, options):
-    """An operation with codec="auto" gives the bits that it gives without a codec."""
+    """Check that codec="auto" and no codec give the same bits."""
     function = getattr(ops, name)
     call = jax.jit(lambda x: function(x, codec="auto", **options))
     text = call.lower(value).as_text()
@@ -133,20 +133,20 @@ def check(chosen, name, value, options):
 
 
 def refused(text, option="profile"):
-    """Joining is refused here, whatever this rank has named."""
+    """Check that joining is refused on this rank, for any option of its own."""
     try:
         comm.init()
     except errors.InitializationError as error:
         assert text in str(error), error
     else:
         raise AssertionError("not refused")
-    # As it says: without the option they join.
+    # As the error says: without the option, ranks can join.
     config.set(option, "")
     assert comm.init().size == 3 and comm.planner() is None and comm.plans() is None
 
 
 def measured(path):
-    """A profile says what carried values while it was measured."""
+    """A profile contains the transport it was measured with."""
     on_hosts_of(1)
     config.set("transport", "ucx")
     assert main.main(["tune", "links", "--output", path, "--codecs", "lossless"]) == 0
@@ -155,7 +155,7 @@ def measured(path):
 
 
 def over_ucx(path):
-    """What the first rank's profile was measured over carries values; MPI's own can be called."""
+    """The transport is the one of rank 0's profile; backend="mpi" still works."""
     on_hosts_of(1)
     if RANK == 0:
         config.set("profile", path)
@@ -168,14 +168,14 @@ def over_ucx(path):
 
 
 def differs(path):
-    """Ranks that name different profiles hear so, all of them."""
+    """Different profiles on different ranks are an error on all ranks."""
     on_hosts_of(1)
     named(f"{path}.{RANK}", described(3, link=1e8 if RANK < 2 else 2e8))
     refused("ranks [2] name another profile than rank 0")
 
 
 def misfits(path):
-    """A profile of other hosts is refused on all ranks, also on those that name none."""
+    """A profile of other hosts is refused on all ranks, also on ranks without the option."""
     on_hosts_of(1)
     if RANK == 0:
         named(path, described(2))
@@ -183,7 +183,7 @@ def misfits(path):
 
 
 def step(x):
-    """Calls of all ranks, of a half of them, and of pairs of ranks."""
+    """Call collectives of all ranks, of half of the ranks, and of pairs."""
     world = comm.init()
     half = world.split(min(RANK, 1))
     total = ops.allreduce(x, codec="auto")
@@ -193,7 +193,7 @@ def step(x):
 
 
 def records(path):
-    """The first rank's plans are saved; ranks of other groups have their own calls."""
+    """Save rank 0's plans; ranks of other groups have their own calls."""
     on_hosts_of(1)
     if RANK == 0:
         named(f"{path}.profile", described(3))
@@ -201,14 +201,14 @@ def records(path):
     assert made.world == (1, 1, 1)
     codecs = [each.codec for each in made.calls.values()]
     assert codecs[0] == "lossless" and "sendrecv" not in {each.collective for each in made.calls}
-    # A group of one rank has its own call, of ranks 1 and 2 another one.
+    # The group of rank 0 has one call, the group of ranks 1 and 2 another one.
     made.missing = "auto"
     if RANK == 0:
         made.save(path)
 
 
 def pinned(path):
-    """All ranks run as the file of the first one says, without the profile."""
+    """All ranks follow rank 0's plan file, without the profile."""
     on_hosts_of(1)
     if RANK == 0:
         config.set("plan", path)
@@ -218,9 +218,9 @@ def pinned(path):
     text = jax.jit(step).lower(x).as_text()
     (first, *_) = comm.plans().calls.values()
     assert f'algorithm = "{first.algorithm}"' in text and 'codec = "lossless"' in text
-    # Of rank 0's group alone, or of the sum in the group of ranks 1 and 2.
+    # Row 0 is rank 0's: the world's sum, unchanged in its group of one.
     assert np.allclose(jax.jit(step)(x), 3), jax.jit(step)(x)
-    # What the program has grown by is an error on all ranks, where the file asks for it.
+    # With missing="error", a call that is not in the file is an error on all ranks.
     comm.plans().missing = "error"
     try:
         jax.jit(lambda x: ops.allreduce(x)).lower(jnp.ones(7))
@@ -231,7 +231,7 @@ def pinned(path):
 
 
 def unlike_plans(path):
-    """Ranks that name different plans hear so, all of them."""
+    """Different plans on different ranks are an error on all ranks."""
     on_hosts_of(1)
     if RANK == 2:
         made = plan.load(path)

@@ -1,4 +1,4 @@
-"""2 ranks, `run_ahead_worker.py OPERATION COUNT`: one side never waits, the other is slow."""
+"""One of 2 ranks never waits, the other is slow: `run_ahead_worker.py OPERATION COUNT`."""
 
 import sys
 import time
@@ -14,13 +14,13 @@ PARTS = 10
 
 
 def resident_mib():
-    """Memory of this process that is in use."""
+    """Return the resident memory of this process."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) / 256
 
 
 def main(operation, count):
-    """Returns what is wrong, one text each."""
+    """Return a list of failures."""
     world = jcc.init()
     ordered = world.ordered()
     first = world.rank == 0
@@ -42,7 +42,7 @@ def main(operation, count):
     jax.block_until_ready(step(jnp.zeros(ELEMENTS)))
     began = begun = time.monotonic()
     for i in range(count):
-        # The value says which call it was.
+        # The value identifies the call.
         y = step(jnp.full(ELEMENTS, float(i + world.rank)))
         if slow:
             jax.block_until_ready(y)
@@ -61,7 +61,7 @@ def main(operation, count):
     throttled = jcc.config.get("early_messages") < count // 2
     if throttled and memory[-1] - memory[0] > 16:
         wrong.append(f"memory has grown from {memory[0]} to {memory[-1]} MiB")
-    # Other work on the machine lengthens some parts of the run; a cost that grows, the last ones.
+    # Other load on the machine slows some parts of the run; a growing cost slows the last parts.
     if slow and min(seconds[-3:]) > 6 * min(seconds):
         wrong.append("calls do not cost the same with whatever waits")
     others = jcc.allgather(jnp.float32(elapsed))

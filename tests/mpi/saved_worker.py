@@ -1,4 +1,4 @@
-"""Programs that were compiled or exported before: `saved_worker.py save|load FOLDER`, 2 ranks."""
+"""Saved compiled and exported programs on 2 ranks: `saved_worker.py save|load FOLDER`."""
 
 import pathlib
 import pickle
@@ -36,7 +36,7 @@ def save(folder):
 
 
 def load(folder):
-    # Each rank loads them in an order of its own: they are programs apart from each other.
+    # Each rank loads them in a different order: they are independent programs.
     order = sorted(PROGRAMS, reverse=world.rank == 0)
     loaded = {}
     for name in order:

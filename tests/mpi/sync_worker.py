@@ -1,6 +1,6 @@
 """Weights from trainers to actors: `mpiexec -n 4 python sync_worker.py CASE`.
 
-Rank 0 trains, or ranks 0 and 1 do; all others act.
+Rank 0, or ranks 0 and 1, are trainers; all others are actors.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ SHAPE = (96, 80)
 
 
 def weights(version):
-    """Of a version: few change from one to the next, in several dtypes."""
+    """Return a version's weights in several dtypes; few change between versions."""
     start = np.random.default_rng(0).normal(0, 0.02, SHAPE).astype(np.float32)
     changed = np.random.default_rng(1).random(SHAPE) < 0.02
     exact = start * (1 + 0.01 * version * changed)
@@ -65,7 +65,7 @@ def publish(world, publisher, first=1, last=VERSIONS, pause=0.05):
 
 
 def receive(receiver, until=VERSIONS):
-    """Takes versions as they come, each of them whole and right."""
+    """Receive versions, and check that each is complete and right."""
     version = 0
     while version < until:
         found = receiver.wait(version, timeout=patience.seconds(60))
@@ -76,7 +76,7 @@ def receive(receiver, until=VERSIONS):
 
 
 def values(world):
-    """All get all versions, while each side runs programs of its own."""
+    """All actors get versions, while each side runs its own programs."""
     side = world.split(int(world.rank > 0))
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
@@ -96,7 +96,7 @@ def values(world):
     thread = threading.Thread(target=receive, args=(receiver,), name="receive")
     thread.start()
     waiting = True
-    while waiting:  # all leave the loop together
+    while waiting:  # all ranks leave the loop together
         total = work(total) / side.size
         assert total[0, 0] == 1
         waiting = jcc.allreduce(jnp.int32(thread.is_alive()), comm=side) > 0
@@ -109,7 +109,7 @@ def values(world):
 
 
 def checked(world):
-    """What a program asks of JAX and of this package for itself does not concern the weights."""
+    """The program's JAX and jaxccomp settings do not affect the transfer of weights."""
 
     def plain(version):
         return {"values": np.array([np.nan, np.inf, version], np.float32)}
@@ -130,7 +130,7 @@ def checked(world):
 
 
 def local(tree, specs, mesh, index):
-    """A rank's parts, cut by NumPy."""
+    """Return the shards of rank ``index``."""
     coordinates = dict(zip(mesh, np.unravel_index(index, tuple(mesh.values())), strict=True))
 
     def cut(leaf, spec):
@@ -144,7 +144,7 @@ def local(tree, specs, mesh, index):
 
 
 def sharded(world):
-    """Each side cuts its weights in its own way."""
+    """Trainers and actors shard the weights differently."""
     trains = world.rank < 2
     index = world.rank if trains else world.rank - 2
     at = {True: ({"model": 2}, "model", None), False: ({"x": 2, "y": 1}, None, ("x", "y"))}
@@ -176,7 +176,7 @@ def sharded(world):
 
 
 def rounded(world):
-    """Publishers round, leave versions out and donate; receivers that never ask hold up nobody."""
+    """Publishers round, skip versions and donate; idle receivers do not delay others."""
     if world.rank == 0:
         step = jax.jit(lambda x: x + 1, donate_argnums=0)
         x = jnp.full(1000, 1.0)
@@ -195,7 +195,7 @@ def rounded(world):
 
 
 def leaves(world):
-    """Receivers that close, and one that ends, hold up nobody; a publisher goes on alone."""
+    """Receivers that close or end do not delay others; a publisher can continue alone."""
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
             publish(world, publisher, pause=0.2)
@@ -215,7 +215,7 @@ def leaves(world):
 
 
 def fails(world, fail):
-    """An actor that fails is missed by nobody."""
+    """A failed actor does not affect the other ranks."""
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
             publish(world, publisher, pause=0.2)
@@ -234,17 +234,17 @@ def boom():
 
 
 def raises(world):
-    """By an exception, which ends that actor alone."""
+    """An actor ends with an exception."""
     fails(world, boom)
 
 
 def dies(world):
-    """Without a word."""
+    """An actor exits without notice."""
     fails(world, lambda: os._exit(3))
 
 
 def publisher_raises(world):
-    """Actors hear why nothing comes any more, and keep the last version."""
+    """Actors get the publisher's exception, and keep the last version."""
     if world.rank == 0:
         publisher = sync.Publisher(weights(0))
         publish(world, publisher, last=4)
@@ -253,14 +253,14 @@ def publisher_raises(world):
     receiver = sync.Receiver(weights(0))
     receive(receiver, until=4)
     said = refused(errors.SyncError, lambda: receiver.wait(4, timeout=patience.seconds(30)))
-    # An orderly end comes before the exception's news where the sync has been closed in time.
+    # If the sync was closed in time, the orderly end arrives before the exception.
     assert "boom" in said or "closed" in said, said
     assert receiver.last.version == 4 and bits(receiver.last.params) == bits(weights(4))
     tell("was told")
 
 
 def publisher_dies(world):
-    """The same of one that is killed, in the middle of a version as likely as not."""
+    """The same for a killed publisher, probably in the middle of a version."""
     if world.rank == 0:
         publisher = sync.Publisher(weights(0))
         publish(world, publisher, last=4, pause=0)
@@ -280,7 +280,7 @@ def publisher_dies(world):
 
 
 def corrupted(world):
-    """Where a reference has other bits all get the next version in full, and go on from there."""
+    """After a corrupted reference, all get the next version in full."""
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
             publish(world, publisher, pause=0.2)
@@ -300,7 +300,7 @@ def corrupted(world):
 
 
 def fails_once(world):
-    """A frame that a rank finds corrupted is sent again, in full."""
+    """If a rank finds a corrupted frame, the version is sent again in full."""
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
             publish(world, publisher)
@@ -320,13 +320,13 @@ def fails_once(world):
     receive(receiver)
     receiver.close()
     if world.rank == 2:
-        # The first in full, three differences, the last of them again in full.
+        # The first in full, three differences, the last one again in full.
         assert calls[:6] == [False, True, True, True, False, True], calls
     tell("is right")
 
 
 def stopped(world):
-    """A rank that stands still holds up versions, and nothing is lost when it goes on."""
+    """A stopped rank delays versions; nothing is lost when it continues."""
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
             publish(world, publisher)
@@ -344,7 +344,7 @@ def stopped(world):
 
 
 def refusals(world):
-    """What does not fit is named on all ranks, and a sync can be made afterwards."""
+    """Mismatched arguments are named on all ranks; afterwards a sync can be created."""
 
     def zeros(rows, columns, dtype=jnp.float32):
         return jnp.zeros((rows, columns), dtype)
@@ -411,7 +411,7 @@ def refusals(world):
 
 
 def apart(world):
-    """Publishers of different versions are told so, and so are the actors."""
+    """Publishers with different versions are an error on publishers and actors."""
     if world.rank < 2:
         publisher = sync.Publisher(weights(0), mesh={"x": 2})
         publisher.publish(weights(1), version=1 + world.rank)

@@ -29,14 +29,14 @@ TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     ],
 )
 def test_end(case, env, tmp_path):
-    # No rank was freed by a deadline, nor by the patience of ranks that end.
+    # No rank ended by a deadline, or by the time limit of ranks that end.
     env = LIMITS | env | {"JAXCCOMP_TEST_FOLDER": str(tmp_path)}
     done = in_time([WORKER, case], env)
     assert not done.error, done.output
 
 
 def in_time(program, env=LIMITS):
-    """Runs a program on two ranks, in far less time than the deadline of an operation."""
+    """Run a program on two ranks, in much less time than an operation's deadline."""
     watch = patience.Stopwatch()
     done = launch.run(2, program, env=env, timeout_seconds=patience.seconds(150))
     assert watch.seconds() < 60

@@ -13,7 +13,7 @@ from testbed.bed import Testbed
 from jaxccomp.bench import launch
 
 ROOT = pathlib.Path(__file__).parents[2]
-# The suite's own settings (conftest.py) are not a reader's.
+# Without the suite's own settings (conftest.py), which readers do not have.
 READERS = {"XLA_FLAGS": "", "JAX_ENABLE_X64": "0"}
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 
@@ -39,7 +39,7 @@ def test_jax_collectives_under_mpiexec():
 
 
 def programs(path, folder):
-    """The programs that a page shows, as files."""
+    """Write the programs of a page to files, and return their paths."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
     files = [folder / f"program_{number}.py" for number in range(len(blocks))]
     for file, block in zip(files, blocks, strict=True):
@@ -107,7 +107,7 @@ def test_training_page(tmp_path):
     for loss, sent in ends:
         # Half of 1344 gradients and parameters each step would be 1.1 million in float32.
         assert float(loss) < 0.005 and int(sent) < 300_000
-    for codec in ("auto", "int8"):  # what a lossy one loses is a part of the next difference
+    for codec in ("auto", "int8"):  # the next difference includes the loss of a lossy codec
         text = broadcast.read_text()
         assert text.count('codec="auto"') == 1
         broadcast.write_text(text.replace('codec="auto"', f'codec="{codec}"'))
@@ -128,7 +128,7 @@ def test_slow_links_page(tmp_path):
 
 
 def table(output):
-    """The rows that an example prints, by name: numbers by name, in the order of the columns."""
+    """Return the table that an example prints: row name -> column name -> number."""
     lines = output.splitlines()
     header = next(i for i, line in enumerate(lines) if " accuracy " in line)
     columns = re.split(r"\s{2,}", lines[header].strip())
@@ -142,7 +142,7 @@ def table(output):
 
 
 def check(output, codec, ratio, accuracy=0.9):
-    """Both runs have learnt, alike; the second has sent as many times less as `ratio` allows."""
+    """Check that both runs learnt equally well, and the ratio of their sent bytes."""
     rows = table(output)
     assert list(rows) == ["uncompressed", codec], output
     raw, coded = rows.values()
@@ -178,7 +178,7 @@ def test_data_parallel(program, codec, ratio):
 @pytest.mark.slow
 @needs_demo
 def test_error_feedback_is_what_makes_few_values_enough():
-    """The same program with and without: what is dropped for good is missed."""
+    """Without error feedback, the dropped values are missing and the loss is higher."""
     program = ROOT / "examples" / DATA_PARALLEL[0]
     options = [*SHORT, "--codec", "topk:density=0.002"]
     kept = table(run(2, program, *options))["topk:density=0.002"]
@@ -207,7 +207,7 @@ def test_moe(options, codec, ratio):
     "ranks,options,ratio", [(2, [], (1.9, 2.1)), (3, ["--codec", "int8"], (2.5, 4))]
 )
 def test_dlrm(ranks, options, ratio):
-    """On three ranks with seven tables some have more than others."""
+    """With seven tables on three ranks, one rank has more than the others."""
     tables = ["--tables", "7"] if ranks == 3 else []
     output = run(ranks, ROOT / "examples/dlrm.py", *SHORT, *options, *tables)
     check(output, options[1] if options else "bf16", ratio, accuracy=0.8)
@@ -216,7 +216,7 @@ def test_dlrm(ranks, options, ratio):
 @pytest.mark.slow
 @needs_demo
 def test_tensor_pipeline():
-    """However layers, and products within them, are divided among ranks, they learn the same."""
+    """Any division of layers and of their products among ranks learns the same."""
     small = ["--epochs", "2", "--steps", "8", "--width", "64", "--features", "32"]
     small += ["--depth", "2", "--micro-batches", "2"]
     program = ROOT / "examples/tensor_pipeline.py"
@@ -252,7 +252,7 @@ def test_byte_transformer():
     "options,less", [(["--codec", "int4"], 60), (["--form", "streaming"], 35), (SPARSE, 400)]
 )
 def test_diloco(options, less):
-    """Outer steps send as many times less as is promised, and all ranks end with the same."""
+    """Outer steps save at least the promised bytes, and all ranks end with equal parameters."""
     small = ["--features", "32", "--depth", "1", "--length", "32", "--batch", "8"]
     few = ["--every", "10", "--outer-steps", "4"]
     output = run(2, ROOT / "examples/diloco.py", *small, *few, *options)
@@ -260,7 +260,7 @@ def test_diloco(options, less):
     assert len(steps) == 4 and output.count("the same on all ranks: True") == 2, output
     assert float(steps[-1][0]) < float(steps[0][0]) - 0.2, output
     dense = int(re.search(r"10 steps: (\d+) bytes", output)[1])
-    # An exchange beside inner steps may end in those of the next outer step.
+    # An exchange that overlaps inner steps may end in the next outer step.
     assert sum(int(sent) for _, sent in steps) * less < 4 * dense, output
 
 
@@ -275,12 +275,12 @@ def test_moe_has_the_gradients_of_one_program_with_all_experts():
 @pytest.mark.skipif(not importlib.util.find_spec("optax"), reason="needs the extra 'optim'")
 @pytest.mark.parametrize("trainers", [1, 2])
 def test_weight_sync(trainers):
-    """The policy gets better with weights that the actors have from the trainers."""
+    """The policy improves with weights that the actors receive from the trainers."""
     output = run(4, ROOT / "examples/weight_sync.py", "--trainers", str(trainers))
     first, last, ratio, behind = map(
         float,
         re.search(
-            # Ranks' lines may come as one.
+            # Lines of several ranks may be joined.
             r"reward ([\d.]+) at first, ([\d.]+) in the end.*? ratio ([\d.]+); "
             r"weights played with are ([\d.]+) versions old",
             output,
@@ -299,7 +299,7 @@ def bed():
 
 
 def run_on(bed, program, *arguments):
-    """The example on the testbed's hosts, and what their links have carried meanwhile."""
+    """Run an example on the testbed's hosts; return its output and the bytes received."""
     before = bed.received_bytes()
     command = [sys.executable, str(ROOT / "examples" / program), *arguments]
     done = bed.run(command, env=READERS, timeout_seconds=patience.seconds(300), capture=True)
@@ -322,11 +322,11 @@ def test_hello_bcast_between_hosts(bed):
     ],
 )
 def test_between_hosts(bed, program, arguments, codec, ratio):
-    """On links this slow, fewer bytes are less time; and the bytes printed are those that went."""
+    """On slow links fewer bytes take less time; the printed bytes match the links' counters."""
     arguments = ["--epochs", "3", "--batch", "48", *arguments]
     output, received = run_on(bed, program, *arguments)
     raw, coded = check(output, codec, ratio, accuracy=0.8)
     assert coded["ms/epoch"] < 0.8 * raw["ms/epoch"], output
-    # Rank 1 has sent as much, but for the parameters at the start.
+    # Rank 1 has sent as much, except for the initial parameters.
     sent = 2 * (raw["MiB sent"] + coded["MiB sent"]) * 2**20
     assert 0.95 * sent < received < 1.15 * sent, output

@@ -1,4 +1,4 @@
-"""Ranks that fail: what others hear of it, how soon, and how programs end then."""
+"""Ranks that fail: the errors of other ranks, their delay, and the ends of programs."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ from stress import survivors
 from jaxccomp.bench import launch
 
 WORKER = str(pathlib.Path(__file__).with_name("failure_worker.py"))
-# Nobody waits for a deadline here; who ends after an exception gives MPI_Finalize as long.
+# No case reaches this deadline; it is also MPI_Finalize's time limit after an exception.
 LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": f"{patience.seconds(40):g}"}
 
 
@@ -28,7 +28,7 @@ def test_an_exception_is_told_to_all(case):
     assert done.output.count("was told") == 2, done.output
 
 
-# How many ranks say that they go on.
+# The number of ranks that print "goes on".
 GOING_ON = {"interrupted": 0, "interrupted_by_choice": 0, "forks": 3, "ends_late": 2}
 
 
@@ -50,7 +50,7 @@ def test_who_is_missing_in_a_split_is_named():
 
 
 def run_with_survivors(arguments, *, ranks=3, shell=False):
-    """Under an mpiexec that lets ranks live when one has died; only MPICH's does."""
+    """Run under an mpiexec that keeps ranks alive after one has died; only MPICH's does."""
     if reason := survivors.why_not():
         pytest.skip(reason)
     watch = patience.Stopwatch()
@@ -82,7 +82,7 @@ def test_survivors_agree():
 
 
 def test_processes_that_ranks_start_are_no_ranks():
-    """Workers of multiprocessing and other helpers get an error, or work alone; ranks go on."""
+    """multiprocessing workers and other helpers get an error or work alone; ranks continue."""
     worker = str(pathlib.Path(__file__).with_name("helpers_worker.py"))
     done = launch.run(2, [worker], env=LIMITS, timeout_seconds=patience.seconds(100))
     assert not done.error, done.output

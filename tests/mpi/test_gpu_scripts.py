@@ -1,4 +1,4 @@
-"""The scripts of `make gpu-check` on the CPU, tiny: known to work before a GPU is at hand."""
+"""The scripts of `make gpu-check` with small sizes on the CPU, to test them without a GPU."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ LIMIT_SECONDS = 240
 
 
 def lines(tmp_path, name, *arguments):
-    """What a script prints on the CPU; it must end well."""
+    """Run a script on the CPU; return its output lines."""
     command = [sys.executable, GPU / f"{name}.py", tmp_path, "--device", "cpu"]
     done = subprocess.run(
         [*map(str, command), *arguments, "--seconds", str(LIMIT_SECONDS - 20)],
@@ -28,7 +28,7 @@ def lines(tmp_path, name, *arguments):
 
 
 def test_collectives(tmp_path):
-    """nvCOMP's codecs are left out where there is no GPU; what runs is right."""
+    """Without a GPU, nvCOMP's codecs are skipped; other results are right."""
     rows = lines(tmp_path, "collectives", "--ranks", "1,2", "--mib", "1", "--counts", "1003")
     axis = [row for row in rows if "backend" in row]
     assert {row["codec"] for row in axis if row["backend"] == "xla"} > {"raw", "int8"}

@@ -14,7 +14,7 @@ WORKER = str(pathlib.Path(__file__).with_name("join_worker.py"))
 
 
 ALONE = [("groups", 1), ("groups", 4), ("spaces", 2), ("freed", 3), ("refusals", 3)]
-# One launch for what joins in the usual way.
+# One launch for all cases that join in the usual way.
 TOGETHER = [("groups,spaces,refusals,freed", 4)]
 
 
@@ -36,7 +36,7 @@ def test_join(cases, ranks):
 
 
 def test_a_launcher_of_another_mpi_is_named(monkeypatch):
-    """Without an abort, and before anything is sent."""
+    """An error instead of an abort, before anything is sent."""
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")

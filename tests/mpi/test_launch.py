@@ -1,4 +1,4 @@
-"""Runs the tests of `ranks` in every process of MPI jobs, one job for each number of ranks."""
+"""Runs the tests of `ranks` in every process of MPI jobs, one job per number of ranks."""
 
 import os
 import pathlib
@@ -28,11 +28,11 @@ FILES = [
     "test_custom_schedules_mpi.py",
     "test_observed_mpi.py",
 ]
-# They compile much, and what they test is the same on all numbers of ranks.
+# These compile much, and do not depend on the number of ranks.
 ON_TWO_RANKS = ("test_outer_mpi.py", "test_bad_steps_mpi.py", "test_toolkit_mpi.py")
-# These, too; `make test-all` has them on all.
+# The same; `make test-all` runs them on all numbers of ranks.
 SELDOM_ON_OTHERS = ("test_optim_mpi.py", "test_custom_schedules_mpi.py")
-# What depends on how many ranks there are.
+# Tests that depend on the number of ranks.
 ON_THREE_RANKS = (
     *("test_contract_mpi.py", "test_messages.py"),
     *("test_mpi_backend.py", "test_errors.py"),
@@ -41,10 +41,10 @@ MOST_CHARACTERS = 12_000
 
 
 def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
-    """Starts pytest on ``ranks`` ranks.
+    """Start pytest on ``ranks`` ranks.
 
     Returns:
-      What went wrong, and the end of each rank's output, as text; "" and rank 0's when nothing did.
+      The error and the end of each rank's output, as text; without an error "" and rank 0's output.
     """
     arguments = ["-o", f"faulthandler_timeout={patience.seconds(50):g}"]
     done = launch.run(
@@ -52,7 +52,7 @@ def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
         ["-P", str(HERE / "in_rank.py"), str(folder), *arguments, *map(str, files)],
         env={
             "JAXCCOMP_TEST_RANKS": str(ranks),
-            "JAXCCOMP_TEST_SLOW": "also",  # which of the jobs are slow has been decided here
+            "JAXCCOMP_TEST_SLOW": "also",  # slow jobs have been selected here already
             "JAXCCOMP_TIMEOUT_SECONDS": f"{patience.seconds(60):g}",
             "JAXCCOMP_TRANSPORT": transport,
         },
@@ -62,7 +62,7 @@ def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
     texts = {log.stem: log.read_text(errors="replace") for log in logs}
     if not done.error:
         return "", texts["rank-0"]
-    # Where a test failed on some ranks only, the others say no more than that.
+    # If a test failed on some ranks only, the others' logs say nothing more.
     telling = {name: text for name, text in texts.items() if "not on this one" not in text}
     shown = "\n".join(
         f"===== {name}\n{text[-MOST_CHARACTERS:]}" for name, text in (telling or texts).items()
@@ -97,7 +97,7 @@ def test_every_rank(ranks, tmp_path):
 )
 @pytest.mark.slow
 def test_ranks_over_ucx(ranks, files, tmp_path):
-    """MPI has started and joined them, and UCX carries what the engine moves."""
+    """MPI starts and joins the ranks; UCX is the engine's transport."""
     files = [HERE / "ranks" / name for name in files]
     error, output = run(
         ranks, tmp_path, files, timeout_seconds=patience.seconds(400), transport="ucx"
@@ -107,7 +107,7 @@ def test_ranks_over_ucx(ranks, files, tmp_path):
 
 
 def test_a_failure_on_one_rank_is_told_and_stops_all(tmp_path):
-    """The machinery itself: no hang, and the rank that failed is shown."""
+    """A test of the job runner: no hang, and the failed rank's output is shown."""
     failing = tmp_path / "test_failing.py"
     failing.write_text(
         "import os\n"
@@ -125,7 +125,7 @@ def test_a_failure_on_one_rank_is_told_and_stops_all(tmp_path):
 
 
 def test_an_interrupt_leaves_no_ranks_behind(tmp_path):
-    """The first rank interrupts who has started it, and would sleep on."""
+    """Rank 0 interrupts the launching process, and then sleeps."""
     script = tmp_path / "sleep.py"
     script.write_text(
         "import os, pathlib, signal, time\n"
@@ -140,7 +140,7 @@ def test_an_interrupt_leaves_no_ranks_behind(tmp_path):
     finally:
         signal.signal(signal.SIGINT, before)
     (pid,) = (int(path.name) for path in tmp_path.iterdir() if path != script)
-    left = pathlib.Path(f"/proc/{pid}/stat")  # a dead one may wait for a parent to ask
+    left = pathlib.Path(f"/proc/{pid}/stat")  # it may be a zombie
     assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] in "ZX"
 
 

@@ -1,4 +1,4 @@
-"""Memory of operations that fail, over MPI and over UCX (tests/stress/memory, which runs more)."""
+"""Memory of failing operations, over MPI and UCX (tests/stress/memory runs more cases)."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +42,7 @@ def test_memory(place, row):
         for fault in FAULTS
         if not (place.startswith("mpi") and fault == "peer killed" and survivors.why_not())
     ]
-    with ThreadPoolExecutor(len(faults)) as pool:  # each mostly waits
+    with ThreadPoolExecutor(len(faults)) as pool:  # the cells mostly wait
         counts = list(
             pool.map(lambda fault: memory.run_cell(LIBRARY, place, row, fault, runs=3), faults)
         )

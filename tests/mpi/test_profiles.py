@@ -1,4 +1,4 @@
-"""Profiles under mpiexec: measured, agreed on, and chosen by."""
+"""Profiles under mpiexec: measuring, agreement of ranks, and choices."""
 
 import os
 import pathlib
@@ -33,7 +33,7 @@ def test_profiles(case, ranks, tmp_path):
     "JAXCCOMP_LIBUCP" not in os.environ and bool(ucx.why_missing()), reason="needs UCX"
 )
 def test_a_profile_that_was_measured_over_ucx(tmp_path):
-    """By the command, which the ranks run over UCX; programs that name it then use UCX, too."""
+    """The ranks of the command use UCX; programs with this profile then use UCX too."""
     path = str(tmp_path / "profile.json")
     done = launch.run(2, [WORKER, "measured", path], timeout_seconds=patience.seconds(120))
     assert not done.error, done.output
@@ -43,7 +43,7 @@ def test_a_profile_that_was_measured_over_ucx(tmp_path):
 
 @pytest.mark.slow
 def test_pinned_plans(tmp_path):
-    """Recorded with a profile, and pinned without it; then on ranks that name another file."""
+    """Record plans with a profile, pin them without it, and give one rank another file."""
     path = str(tmp_path / "plan.json")
     for case in ("records", "pinned", "unlike_plans"):
         done = launch.run(3, [WORKER, case, path], timeout_seconds=patience.seconds(120))

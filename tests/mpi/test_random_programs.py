@@ -1,4 +1,4 @@
-"""Random programs between processes; the script in tests/stress runs many more."""
+"""Random programs between processes; the script in tests/stress runs more of them."""
 
 import pathlib
 

@@ -1,6 +1,6 @@
-"""`python -m jaxccomp run` and `tune` with real ranks; scripts stand for GPUs and MPS.
+"""`python -m jaxccomp run` and `tune` with real ranks; scripts emulate GPUs and MPS.
 
-The program of most tests does not import JAX, which keeps them quick.
+Most tests are fast because their program does not import JAX.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ SMI = """#!/bin/sh
 echo 'GPU-aaaa, 00000000:3B:00.0'
 echo 'GPU-bbbb, 00000000:AF:00.0'
 """
-# Keeps a process alive like the real one, and writes down what it is asked.
+# Keeps a process alive like the real MPS control program, and logs its requests.
 MPS = """#!/bin/sh
 pid="$CUDA_MPS_PIPE_DIRECTORY/pid"
 if [ "$1" = -d ]; then
@@ -42,7 +42,7 @@ echo "$asked" >> "$FAKE_MPS"
 [ "$asked" = quit ] && [ -z "$FAKE_MPS_STUBBORN" ] && kill -9 "$(cat "$pid")"
 exit 0
 """
-# Says what it was given, then does what its argument says.
+# Prints its environment, then acts according to its argument.
 PROGRAM = """
 import json, os, subprocess, sys, time
 given = ("CUDA_VISIBLE_DEVICES", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION",
@@ -93,7 +93,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def gpu_machine(folder):
-    """Variables for a machine with two GPUs and MPS."""
+    """Return the variables of a machine with two GPUs and MPS."""
     for name, text in (("nvidia-smi", SMI), ("nvidia-cuda-mps-control", MPS)):
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(0o755)
@@ -106,7 +106,7 @@ def gpu_machine(folder):
 
 
 def left(folder):
-    """What still runs of a test, by its variable."""
+    """Return a test's remaining processes, found by its variable."""
     return leftovers.marked(f"JAXCCOMP_TEST_RUN={folder}")
 
 
@@ -117,10 +117,10 @@ def environment(folder, extra):
 
 
 def start(folder, *arguments, env=None, ignored=None):
-    """The command line; ``ignored`` is a signal that it is started with as nohup does."""
+    """Start the command line; ``ignored``: a signal to ignore, as with nohup."""
 
     def prepare():
-        for number in signals.ENDING:  # as in a terminal, whatever runs the tests
+        for number in signals.ENDING:  # as in a terminal, however the tests are run
             signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
 
     return subprocess.Popen(
@@ -145,7 +145,7 @@ def run(folder, *arguments, env=None, timeout=STEP_SECONDS):
 
 
 def said(output):
-    """What the ranks were given, by rank."""
+    """Return the ranks' printed environments, by rank."""
     rows = [json.loads(row) for row in re.findall(r"^\[\d+\] (\{.*\})$", output, re.MULTILINE)]
     return {row["rank"]: row for row in rows}
 
@@ -161,7 +161,7 @@ def test_plain_ranks(folder):
         assert "CUDA_VISIBLE_DEVICES" not in row and "XLA_CLIENT_MEM_FRACTION" not in row
         assert row["OMP_NUM_THREADS"] == str(len(row["cores"]))
         lines = (folder / f"logs/new/rank-{rank}.txt").read_text().splitlines()
-        # What comes on the stream of errors may come before it.
+        # Lines of stderr may precede it.
         assert [json.loads(line) for line in lines if line.startswith("{")] == [row]
     cores = os.sched_getaffinity(0)
     if len(cores) >= 3:
@@ -221,7 +221,7 @@ def test_hosts_find_their_own_gpus(folder, gpu_machine):
 
 @contextlib.contextmanager
 def daemon(folder, env):
-    """A daemon that runs already."""
+    """A daemon that is already running."""
     os.mkdir(env["CUDA_MPS_PIPE_DIRECTORY"])
     control = folder / "bin/nvidia-cuda-mps-control"
     subprocess.run([control, "-d"], env=environment(folder, env), check=True)
@@ -310,14 +310,14 @@ print("done")
 
 @pytest.mark.parametrize("how", ["exit", "raise"])
 def test_a_forked_child_may_fail(how, folder):
-    """Its end is not the rank's."""
+    """The end of a child does not end its rank."""
     (folder / "forks.py").write_text(FORKS)
     status, out, err = run(folder, "run", "-n", 2, "forks.py", how)
     assert status == 0, err
     assert sorted(re.findall(r"\[\d\] done", out)) == ["[0] done", "[1] done"]
 
 
-# Sends SIGINT where Python loses the exception: in a destructor, while JAX is imported.
+# Sends SIGINT in a destructor during the import of JAX, where Python discards the exception.
 CUSTOMIZED = """
 import os, signal, sys, time
 
@@ -364,7 +364,7 @@ def test_too_little_shared_memory(folder):
     assert "/dev/shm has 1024 KiB free of 1024 KiB" in done.stderr and not done.stdout
 
 
-# Says which files in shared memory it uses, and dies without giving them back.
+# Prints its files in shared memory, and is killed without removing them.
 KILLED = """
 import os, signal, sys, time
 from mpi4py import MPI
@@ -390,14 +390,14 @@ def test_no_shared_memory_is_left_of_ranks_that_are_killed(folder):
 def test_abort(folder):
     status, _, err = run(folder, "run", "-n", 2, "program.py", "abort")
     assert status == 5, err
-    # MPICH kills at once, and what the rank has printed last may be lost.
+    # MPICH kills at once: the rank's last output may be lost.
     assert "rank 1 " in err or "no rank has said why" in err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["leave", "chat"])
 def test_the_deadline(what, folder):
-    """Nothing is left of a rank, which the fixture sees, and nobody talks his way past it."""
+    """All processes end at the deadline (the fixture checks), also while a rank prints."""
     status, _, err = run(folder, "run", "-n", 2, "--timeout", "6", "program.py", what)
     assert status == 124 and "not done after 6 s" in err
 
@@ -480,7 +480,7 @@ def tune(folder, *arguments, env=None):
 def test_tune_on_the_cpu(folder):
     options = ["--device", "cpu", "--ranks-per-gpu", "1,2,4", "--batch", 16, "--rounds", 1]
     rows, out = tune(folder, *options)
-    # Every process reports its batch: what all have together is the same.
+    # Every process reports its batch: the total is equal.
     assert rows["1 process"]["rounds"] == rows["2 processes"]["rounds"] == [16]
     assert rows["1 process, vmap of 4"]["rounds"] == [16]
     assert rows["1 process, 4 times the batch"]["ratio"] == 4

@@ -1,4 +1,4 @@
-"""A rank that runs ahead of a slow one: bounded memory, and the same cost whatever the lead."""
+"""A rank that runs ahead of a slow one: bounded memory, and a cost independent of the lead."""
 
 import pathlib
 
@@ -30,7 +30,7 @@ def test_run_ahead(operation, early_messages):
 
 @pytest.mark.slow
 def test_run_ahead_beyond_the_deadline():
-    # The slow rank needs longer than that for what the other one has started, and is waited for.
+    # The slow rank takes longer than the deadline for the calls started; the other rank waits.
     env = {
         "JAXCCOMP_TIMEOUT_SECONDS": "3",
         "JAXCCOMP_EARLY_MESSAGES": "100000",

@@ -1,4 +1,4 @@
-"""Hosts with slow links: made, as slow as asked, used by MPI, and gone afterwards."""
+"""The testbed's hosts with slow links: setup, speed, use by MPI, and cleanup."""
 
 import contextlib
 import importlib
@@ -48,19 +48,19 @@ sys.stdout.write(f"{{comm.rank}} of {{comm.size}} on {{socket.gethostname()}}: {
 
 
 def namespaces(pid):
-    """Names of the testbeds of a process."""
+    """Return the network namespaces of a process's testbeds."""
     folder = pathlib.Path("/var/run/netns")
     found = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     return [each for each in found if (plans.owner_of(each) or (0,))[0] == pid]
 
 
 def folders(pid):
-    """Temporary folders of the testbeds of a process."""
+    """Return the temporary folders of a process's testbeds."""
     return list(pathlib.Path(tempfile.gettempdir()).glob(f"{plans.PREFIX}-{pid}.*"))
 
 
 def started(*arguments):
-    """The command line as a process of its own; waits until all ranks of `sleep` run."""
+    """Start the command line as a process; wait until all ranks of `sleep` run."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "testbed", "--hosts", "2", "--link", LINK]
         + [*arguments, "--", "sleep", "987"],
@@ -85,7 +85,7 @@ def sleepers(pid):
 
 
 def alive(pids):
-    """Those that still run; dead ones may wait for a parent to ask."""
+    """Return the processes that still run, without zombies."""
     found = []
     for each in pids:
         with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ def bed():
     before = links()
     with Testbed(hosts=2, link=LINK) as bed:
         yield bed
-        assert links() == before  # all is in namespaces
+        assert links() == before  # all links are in namespaces
         assert len(namespaces(os.getpid())) == 3
     assert not namespaces(os.getpid())
     assert links() == before
@@ -112,7 +112,7 @@ def bed():
 
 @pytest.mark.slow
 def test_a_stream_is_as_fast_as_asked(bed):
-    """In both directions. Other work on the machine can only slow it down: the best counts."""
+    """In both directions. Other load can only slow a stream down: take the best rate."""
     best = {(0, 1): 0.0, (1, 0): 0.0}
     for _ in range(4):
         rates = bed.measure_goodput()
@@ -147,7 +147,7 @@ def test_ranks_of_one_host_come_one_after_the_other(bed):
 
 @pytest.mark.slow
 def test_collectives_in_any_order_between_hosts():
-    """Many at once, with values so long that not all that comes has a place yet."""
+    """Many concurrent collectives with long values: some messages arrive before their receive."""
     script = pathlib.Path(__file__).parents[1] / "stress" / "independent_collectives.py"
     program = [sys.executable, "-P", str(script), "--runs", "6", "--wide", "60"]
     with Testbed(hosts=4, link="1gbit") as bed:
@@ -227,7 +227,7 @@ def test_nothing_is_left_behind_after_a_failure_half_way(monkeypatch):
 
 @pytest.mark.slow
 def test_a_comparison(monkeypatch, tmp_path, capsys):
-    """From the table of cases to the table of results, with one setting of the peer."""
+    """From the table of cases to the table of results, with one setting of the baseline."""
     small = cases.Scenario(
         "small",
         hosts=2,
@@ -256,7 +256,7 @@ def test_a_comparison(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
-    """From the profile to the table; what the file has is not measured again."""
+    """From the profile to the table; results in the file are not measured again."""
     planner = importlib.import_module("testbed.planner.__main__")
     out = tmp_path / "out.jsonl"
     arguments = ["--hosts", "2", "--ops", "bcast", "--sizes", "1MiB", "--turns", "1"]
@@ -271,12 +271,12 @@ def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
     assert [sorted(line)[0] for line in lines] == ["facts", "hosts", "auto", "hosts", "auto"]
     slow, fast = (line for line in lines if "auto" in line)
     assert (slow["link"], fast["link"]) == ("100mbit", "memory")
-    # Beside these, prices may have chosen another chunk.
+    # The planner may also have added a plan with another chunk size.
     plans = [plan for plan in slow["plans"] if ":" not in plan["algorithm"]]
     names = {(plan["algorithm"], plan["codec"]) for plan in plans}
     assert len(names) == len(plans) == 8 and ("binomial", "raw") in names
     assert len(slow["plans"]) - len(plans) in (0, 1)
-    # On such a link bytes are what counts, whatever else the machine does.
+    # On such a link the bytes determine the time, even with other load on the machine.
     assert slow["auto"]["codec"] == "lossless" and slow["auto"]["seconds"] > 0.05
 
 
@@ -291,6 +291,6 @@ def test_a_program_as_a_profile_chooses_and_with_one_transport(tmp_path, capsys)
     assert capsys.readouterr().out == mix.table(lines) + "\n"
     assert [line["contender"] for line in lines] == contenders
     auto, alone, left_out = lines
-    assert auto["loss"] == pytest.approx(alone["loss"], rel=0.05)  # sums of another order
+    assert auto["loss"] == pytest.approx(alone["loss"], rel=0.05)  # a different order of summation
     assert auto["seconds"] > 0 and alone["received_bytes_per_step"] > 1 << 20
     assert "needs axes" in left_out["left_out"]

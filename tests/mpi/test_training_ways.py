@@ -28,7 +28,7 @@ TESTBED = pathlib.Path(testbed.__file__).parent
     ids=lambda way: way.name,
 )
 def test_every_way_trains(way):
-    """After some steps what no rank has seen is known better than by chance."""
+    """After some steps the loss on unseen data is better than chance."""
     worker = TESTBED / "training/worker.py"
     told = [json.dumps(dataclasses.asdict(way)), "--task", "mlp", "--steps", "12", "--loss"]
     found = workers.run([str(worker), *told], 2, timeout_seconds=patience.seconds(240)).said

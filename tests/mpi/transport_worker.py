@@ -7,15 +7,14 @@ from mpi4py import MPI
 
 HANDLE, LAST = ctypes.c_uint64, 2**64 - 1
 
-# Largest piece of one MPI call, and how many tags payloads take turns with: the transport's own,
-# pieces so small that everything is split, and so few tags that they run out. Then how much credit
-# ranks have as if on different hosts; -1: they are on one. Then the credit of small messages, down
-# to none, which makes each of them a rendezvous.
+# Bytes of an MPI call, and number of payload tags: the transport's own; pieces so small that all
+# payloads are split; so few tags that they run out. CREDITS: credit in bytes as between hosts; -1:
+# one host. SMALL: credit of small messages; with 0, each of them is a rendezvous.
 PIECES_AND_TAGS = [(1 << 30, 8192), (10241, 8192), (1 << 30, 8), (10241, 1)]
 CREDITS = (-1, 0, 64 << 10, 2 << 20)
 SMALL = (512, 0, 1, 40)
-# MessageType: kWant, kCredit, kTaken and kCancelled, which concern an earlier message. (So does
-# kComing, but it may come when its payload has been received already.)
+# MessageType: kWant, kCredit, kTaken and kCancelled, which refer to an earlier message. (So does
+# kComing, but it may arrive after its payload has been received.)
 OWN_TYPES = (5, 7, 16, 19)
 SETTINGS = [
     (*each, credit, SMALL[(i + j) % 4])
@@ -25,11 +24,11 @@ SETTINGS = [
 
 
 def main(library):
-    """Returns how many checks failed."""
+    """Return the number of failed checks."""
     checks = ctypes.CDLL(library)
 
     def check(name, *arguments):
-        # A communicator for each, since a transport leaves messages of its own behind.
+        # A communicator per check: a transport leaves its own messages behind.
         comm = MPI.COMM_WORLD.Dup()
         comm.Set_errhandler(MPI.ERRORS_RETURN)
         handles = [HANDLE(MPI._handleof(each) & LAST) for each in (comm, MPI.BYTE)]

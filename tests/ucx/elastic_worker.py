@@ -1,4 +1,4 @@
-"""A process of a group that has met at a coordinator. Prints one JSON object."""
+"""A process of a group that meets at a coordinator. Prints one JSON object."""
 
 import functools
 import json
@@ -27,17 +27,17 @@ def total(x, comm):
 
 
 def failed(call):
-    """What it fails with in the end, which is not the deadline."""
+    """Repeat the call until it fails before its deadline; return the error text."""
     try:
         while True:
             jax.block_until_ready(call())
-    except Exception as error:  # noqa: BLE001 - its text is what counts
+    except Exception as error:  # noqa: BLE001 - only its text is used
         assert not patience.at_deadline(str(error)), error
         return str(error)
 
 
 def lost_and_joined(rank):
-    """Rank 0, which is the coordinator, is killed; the others go on, and another one joins."""
+    """Rank 0, the coordinator, is killed; the others continue, and another process joins."""
     world = jcc.init()
     joins = bool(jcc.config.get("join"))
     found = {"process": world.processes[world.rank]}
@@ -67,12 +67,12 @@ def lost_and_joined(rank):
 
 
 def print_address():
-    """Where this process may be asked to take another one in."""
+    """Print the address at which another process may ask to join."""
     print("address {}:{}".format(*comm._joined().out_of_band.address), flush=True)
 
 
 def admitted(world, joins, size):
-    """Once so many are there."""
+    """Admit processes until the world has ``size`` of them, and return it."""
     if not joins:
         print_address()
         while world.size < size:
@@ -82,7 +82,7 @@ def admitted(world, joins, size):
 
 
 def stopped(rank):
-    """Rank 2 is stopped from outside, and goes on when the others have gone on without it."""
+    """Rank 2 is stopped from outside, and continued after the others have continued without it."""
     world = jcc.init()
     total(jnp.ones(SIZE), comm=world).block_until_ready()
     print("ready now", flush=True)
@@ -98,13 +98,13 @@ def stopped(rank):
 
 
 def grows(rank):
-    """A group of one, which another one joins."""
+    """A group of one; another process joins."""
     world = admitted(jcc.init(), rank is None, 2)
     return {"size": world.size, "total": float(total(jnp.ones(SIZE), comm=world)[0])}
 
 
 def other_arrays(rank):
-    """Who joins has arrays of another shape."""
+    """The joining process has arrays of another shape."""
     world = admitted(jcc.init(), rank is None, 2)
     try:
         sync.replicate({"w": jnp.zeros(4 if rank is None else 3, jnp.float32)})
@@ -115,7 +115,7 @@ def other_arrays(rank):
 
 
 def weights(version):
-    """Few of which change from one version to the next."""
+    """Return a version's weights; few change between versions."""
     start = np.random.default_rng(0).normal(0, 0.02, 50_000).astype(np.float32)
     changed = np.random.default_rng(version).random(start.size) < 0.02
     return {"w": jnp.asarray(start + changed * version * 1e-3, jnp.bfloat16)}
@@ -126,7 +126,7 @@ def bits(params):
 
 
 def actor(rank):
-    """Rank 0 trains; rank 2 is killed, started anew, and catches up with the actor of rank 1."""
+    """Rank 0 trains; rank 2 is killed, restarted, and catches up with the actor of rank 1."""
     if rank == 0:
         jcc.init()
         print_address()

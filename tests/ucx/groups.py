@@ -1,4 +1,4 @@
-"""Starts processes of a group that shrinks and grows, without MPI and jax.distributed."""
+"""Starts processes of a group that shrinks and grows, without MPI or jax.distributed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = "a secret of the tests"
 
 
 class Member:
-    """One process, whose lines are kept as they come."""
+    """A process, whose output lines are stored."""
 
     def __init__(self, worker: str, case: str, env: Mapping[str, str]):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
@@ -41,7 +41,7 @@ class Member:
                 self._came.notify_all()
 
     def word(self, first: str, seconds: float = 60) -> str:
-        """What follows that word, in the first line that begins with it."""
+        """Wait for a line that begins with ``first``; return its rest."""
 
         def found() -> list[str]:
             return [line for line in self.lines if line.startswith(first + " ")]
@@ -51,12 +51,12 @@ class Member:
             return found()[0].removeprefix(first + " ")
 
     def go_on(self) -> None:
-        """It waits for that."""
+        """Send the line that the process waits for."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def answer(self, seconds: float = 90) -> Any:
-        """The object that it has printed last, when it has ended well."""
+        """Wait for a successful end; return the last object printed."""
         try:
             self.process.wait(patience.seconds(seconds))
         except subprocess.TimeoutExpired:
@@ -69,7 +69,7 @@ class Member:
 def start(
     case: str, size: int, *, worker: str = "elastic_worker.py", **options: str
 ) -> list[Member]:
-    """The members that meet first; ``options`` are jaxccomp's."""
+    """Start the initial members; ``options`` are jaxccomp's."""
     env = {f"JAXCCOMP_{name.upper()}": value for name, value in options.items()}
     env |= {"JAXCCOMP_COORDINATOR": f"127.0.0.1:{processes.free_port()}"}
     env |= {"JAXCCOMP_SIZE": str(size)}
@@ -77,7 +77,7 @@ def start(
 
 
 def join(case: str, at: str, group: str = "world", **options: str) -> Member:
-    """One that asks at that address to be taken in."""
+    """Start a process that asks at address ``at`` to join."""
     env = {f"JAXCCOMP_{name.upper()}": value for name, value in options.items()}
     return Member(
         "elastic_worker.py", case, env | {"JAXCCOMP_COORDINATOR": at, "JAXCCOMP_JOIN": group}
@@ -85,7 +85,7 @@ def join(case: str, at: str, group: str = "world", **options: str) -> Member:
 
 
 def stop(members: list[Member]) -> None:
-    """Ends what is left of them."""
+    """Kill the remaining processes."""
     for member in members:
         member.process.kill()
         member.process.wait()

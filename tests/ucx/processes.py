@@ -14,7 +14,7 @@ import patience
 
 from jaxccomp.launch import ports
 
-# What is left of a program of which one process has failed.
+# For the other processes to end after one has failed.
 GRACE_SECONDS = 20
 
 
@@ -22,12 +22,12 @@ _reserved = contextlib.ExitStack()  # until this process ends
 
 
 def free_port() -> int:
-    """For processes to meet at."""
+    """Reserve a port for the coordinator."""
     return _reserved.enter_context(ports.reserved())
 
 
 def environment(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """What a process finds of the others (tests/contract/meeting.py)."""
+    """Return the variables by which processes find each other (tests/contract/meeting.py)."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
     return env | {
         "JAX_PLATFORMS": "cpu",
@@ -43,7 +43,7 @@ def start(
     env: Mapping[str, str] | None = None,
     before: Sequence[str] = (),
 ) -> list[subprocess.Popen[str]]:
-    """Processes of this Python with these arguments; `before` is a command that runs each."""
+    """Start processes of this Python with these arguments; `before`: a wrapper command."""
     port = free_port()
     return [
         subprocess.Popen(
@@ -58,7 +58,7 @@ def start(
 
 
 def finish(started: Sequence[subprocess.Popen[str]], timeout_seconds: float) -> list[str]:
-    """What each printed, once all have ended or are killed; see their `returncode`."""
+    """Wait for all processes, kill the remaining ones, and return all outputs."""
     patience.wait_for(
         lambda: any(each.poll() for each in started) or all_ended(started), timeout_seconds
     )
@@ -78,7 +78,7 @@ def all_ended(started: Sequence[subprocess.Popen[str]]) -> bool:
 
 
 def answer(text: str) -> Any:
-    """The JSON object that a process has printed last."""
+    """Return the last JSON object that a process printed."""
     lines = [line for line in text.splitlines() if line.startswith("{")]
     assert lines, text
     return json.loads(lines[-1])

@@ -1,4 +1,4 @@
-"""A process of jax.distributed without MPI: `program_worker.py CASE`. Prints one JSON object."""
+"""A jax.distributed process without MPI: `program_worker.py CASE`. Prints one JSON object."""
 
 import ctypes
 import functools
@@ -58,7 +58,7 @@ def styles(rank, ranks):
 
 
 def total_of_ones(names, ranks):
-    """What a documented program's `total` makes of ones on each device of its `mesh`."""
+    """Return the documented program's `total` of ones on each device of its `mesh`."""
     rows = np.ones((ranks, 300), np.float32)
     x = jax.make_array_from_callback(
         rows.shape, NamedSharding(names["mesh"], P("data")), lambda index: rows[index]
@@ -68,14 +68,14 @@ def total_of_ones(names, ranks):
 
 
 def joins_by(shown, code, rank, ranks):
-    """The code, with this test's processes in place of those that it shows."""
+    """Return the code with this test's coordinator and ranks."""
     assert shown in code
     coordinator = os.environ["JAXCCOMP_TEST_COORDINATOR"]
     return code.replace(shown, f'initialize("{coordinator}", {ranks}, {rank})')
 
 
 def documented(rank, ranks):
-    """The program of docs/jax_distributed.md, which joins by itself."""
+    """Run the program of docs/jax_distributed.md, which joins implicitly."""
     code = (ROOT / "docs/jax_distributed.md").read_text().split("```python\n")[1].split("```")[0]
     shown = 'initialize("10.0.0.1:1234", num_processes=2, process_id=0)'
     names = {}
@@ -84,7 +84,7 @@ def documented(rank, ranks):
 
 
 def readme(rank, ranks):
-    """The README's three lines."""
+    """Run the README's three lines."""
     code = (ROOT / "README.md").read_text().split("```py\n")[1].split("```")[0]
     names = {"jax": jax, "jcc": jcc, "partial": functools.partial, "P": P}
     exec(joins_by("initialize()", code, rank, ranks), names)
@@ -92,7 +92,7 @@ def readme(rank, ranks):
 
 
 def killed(rank, ranks):
-    """Rank 1 dies; the others hear of it while they wait, and go on without it."""
+    """Rank 1 dies; the others get an error while they wait, and continue without it."""
     world = jcc.init()
     step = jax.jit(lambda x: jcc.allreduce(x))
     x = jnp.ones(300_000, jnp.float32)
@@ -103,7 +103,7 @@ def killed(rank, ranks):
     try:
         for _ in range(1000):
             step(x).block_until_ready()
-    except Exception as error:  # noqa: BLE001 - its text is what counts
+    except Exception as error:  # noqa: BLE001 - only its text is used
         found["error"] = str(error)
     found["at_deadline"] = patience.at_deadline(found["error"])
     alive = world.shrink()
@@ -113,7 +113,7 @@ def killed(rank, ranks):
 
 
 def stopped(rank, ranks):
-    """Rank 1 is stopped from outside: who waits for it says so at its deadline."""
+    """Rank 1 is stopped from outside: a rank that waits for it names it at the deadline."""
     world = jcc.init()
     jcc.barrier()
     if rank == 1:
@@ -124,15 +124,15 @@ def stopped(rank, ranks):
         with jcc.config.override(timeout_seconds=3.0):
             jax.block_until_ready(jcc.allreduce(np.float32(1), comm=world))
         error = "none"
-    except Exception as caught:  # noqa: BLE001 - its text is what counts
+    except Exception as caught:  # noqa: BLE001 - only its text is used
         error = str(caught)
     return {"error": error, "at_deadline": patience.at_deadline(error)}
 
 
 def forbid_reads():
-    """Has the system refuse this process the memory of others from now on (seccomp)."""
+    """Forbid this process to read other processes' memory, with seccomp."""
     call, seccomp = {"x86_64": (310, 317), "aarch64": (270, 277)}[platform.machine()]
-    # Load the number of the call; is it process_vm_readv: EPERM; else it is allowed.
+    # Load the system call's number; return EPERM for process_vm_readv; allow all others.
     rows = (0x20, 0, 0, 0), (0x15, 0, 1, call), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
     program = ctypes.create_string_buffer(struct.pack("HP", len(rows), ctypes.addressof(code)))
@@ -142,7 +142,7 @@ def forbid_reads():
 
 
 def large(rank, ranks, what=""):
-    """Values of several megabytes, raw and coded, in one piece and in many."""
+    """Values of several megabytes, with and without a codec, in one message and in many."""
     if rank == 1 and what == "keeps":
         jcc.config.set("ucx_cma", "off")
     if rank == 1 and what == "refused":
@@ -166,13 +166,13 @@ def large(rank, ranks, what=""):
 
 
 def idle(rank, ranks):
-    """How often the engine's thread wakes while nobody calls anything."""
+    """Count how often the engine's thread wakes without any calls."""
     jcc.init()
     jax.block_until_ready(jcc.allreduce(np.ones(100_000, np.float32)))
     time.sleep(1)
 
     def switches():
-        """How often the engine's thread has slept."""
+        """Return how often the engine's thread has slept."""
         found = 0
         for thread in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{thread}/status", encoding="utf-8") as file:
@@ -190,7 +190,7 @@ def idle(rank, ranks):
 
 
 def shares(rank, ranks):
-    """Small values, and how many files of UCX's are mapped here."""
+    """Send small values, and count UCX's mapped shared-memory files."""
     jcc.init()
     total = jcc.allreduce(np.arange(1000.0, dtype=np.float32))
     lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
@@ -201,7 +201,7 @@ def shares(rank, ranks):
 
 
 def lacking(rank, ranks):
-    """Without a UCX that can be used."""
+    """Without a usable UCX."""
     found = {}
     with jcc.config.override(transport="ucx"):
         try:
@@ -223,7 +223,7 @@ def main(case, *details):
         jax.distributed.initialize(os.environ["JAXCCOMP_TEST_COORDINATOR"], ranks, rank)
     print(json.dumps(globals()[case](rank, ranks, *details)), flush=True)
     if case in ("killed", "stopped"):
-        # jax.distributed ends with an error where a process is missing.
+        # jax.distributed's exit fails if a process is missing.
         sys.stdout.flush()
         os._exit(0)
 

@@ -1,4 +1,4 @@
-"""A member that takes part in outer steps where one is late: `quorum_worker.py CASE`."""
+"""A member of a group whose outer steps have a late rank: `quorum_worker.py CASE`."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ CODED = [optim.Rule(codec="int8", from_step=2), optim.Rule(codec="bf16")]
 
 
 def bits(state):
-    """Of what is the same on all that have done a step."""
+    """Return a hash of the state that is equal on all participants of a step."""
     leaves = jax.tree.leaves((state.outer.params, state.outer.optimizer))
     return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in leaves)).hexdigest()
 
@@ -33,7 +33,7 @@ def tell(what, quorum, params, state, begun):
 
 
 def late(outer, learn):
-    """One comes to the second step when the others have done it, and then all do the third."""
+    """One rank misses the second step; all ranks take part in the third."""
     world = jcc.init()
     quorum = optim.Quorum(outer, fraction=0.6, grace_seconds=GRACE_SECONDS)
     params = {"w": np.zeros((4, 700), np.float32), "b": np.zeros(3, np.float32)}
@@ -43,7 +43,7 @@ def late(outer, learn):
         if what == "second" and world.rank == LATE:
             print("late now", flush=True)
             sys.stdin.readline()
-            what = "third"  # noqa: PLW2901 - it has missed the second one
+            what = "third"  # noqa: PLW2901 - this rank has missed the second step
         begun = time.monotonic()
         params, state = quorum.step(moved, state, wait_for_all=what != "second")
         tell(what, quorum, params, state, begun)
@@ -73,7 +73,7 @@ def sparse():
 
 
 def lost():
-    """One is killed before the second step; the others shrink and go on."""
+    """One rank is killed before the second step; the others shrink and continue."""
     comm = jcc.init()
     quorum = optim.Quorum(optim.diloco(), grace_seconds=0.0)
     params = {"w": np.zeros(700, np.float32)}

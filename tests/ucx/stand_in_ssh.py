@@ -1,7 +1,7 @@
-"""In the place of ssh: what is to run on a host runs on this machine, as after a login.
+"""A stand-in for ssh that runs the command on this machine, with the environment of a login.
 
-``stand_in_ssh.py LOG OPTION ... HOST COMMAND``. As with ssh, what runs there is no child of the
-launcher, has a session of its own and knows of the launcher by standard input alone.
+``stand_in_ssh.py LOG OPTION ... HOST COMMAND``. As with ssh, the command is no child of the
+launcher, has its own session, and notices the launcher's end only by its standard input.
 """
 
 import json
@@ -20,11 +20,11 @@ def main(log, *arguments):
         return 255
     if host == "silent":
         time.sleep(600)
-    if host == "empty":  # its shell runs nothing
+    if host == "empty":  # a host whose shell runs nothing
         return 0
-    if host == "bare":  # it has no such Python
+    if host == "bare":  # a host without this Python
         command = "exec /no/such/python"
-    print("Welcome to", host, flush=True)  # as the start-up files of a shell may
+    print("Welcome to", host, flush=True)  # as a shell's start-up files may
     login = {"HOME": "/", "PATH": os.defpath, "STAND_IN_HOST": host}
     login["SSH_CONNECTION"] = "127.0.0.1 40000 127.0.0.1 22"
     return subprocess.run(["sh", "-c", command], env=login, start_new_session=True).returncode

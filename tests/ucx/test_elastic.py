@@ -1,4 +1,4 @@
-"""Groups that need neither MPI nor jax.distributed: members are lost, and others join."""
+"""Groups without MPI and jax.distributed: members are lost, and others join."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from ucx import groups
 
 SILENCE_SECONDS = patience.seconds(1)
 SILENCE = {"peer_timeout_seconds": str(SILENCE_SECONDS)}
-# Beside what else the machine does.
+# For other load on the machine.
 SLACK_SECONDS = 20
 
 
 @pytest.fixture
 def started():
-    """Members that a test adds to it end with the test."""
+    """A list of members, which are stopped after the test."""
     members = []
     yield members
     groups.stop(members)
@@ -53,7 +53,7 @@ def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
     for each in [member.answer() for member in started[:2]]:
         assert "rank 2" in each["error"]
         assert each["total"] == 2.0
-    # Either is true: it may have heard of what the others did, or only that it does not reach them.
+    # Either the others have told it that they gave it up, or it only cannot reach them.
     assert "processes [0, 1]" in alone["cut_off"]
     assert "may live" in alone["cut_off"] or "given this one (2) up" in alone["cut_off"]
 
@@ -73,7 +73,7 @@ def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
     for each in [member.answer() for member in started]:
         assert "ranks 0 and 1" in each["error"]
         assert "float32[3]" in each["error"] and "float32[4]" in each["error"]
-        assert each["total"] == 2.0  # they are still a group
+        assert each["total"] == 2.0  # the group is still usable
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_an_actor_that_is_started_anew_catches_up(started):
         member.word("has")
     started[2].process.kill()
     started.append(groups.join("actor", address, "sync", **SILENCE))
-    assert started[3].word("has") == "3"  # which was published before it came
+    assert started[3].word("has") == "3"  # published before this process started
     started[0].go_on()
     for member in (started[0], started[1], started[3]):
         assert member.answer() == {"last": 4}

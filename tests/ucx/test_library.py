@@ -1,4 +1,4 @@
-"""UCX's library as the engine sees it, in an environment that has it from PyPI."""
+"""How the engine finds UCX, in an environment that has UCX from PyPI."""
 
 import pathlib
 import shutil
@@ -58,5 +58,5 @@ def test_a_file_that_is_no_library_is_said():
         text=True,
         env={"JAXCCOMP_LIBUCP": __file__, "PATH": "", "JAX_PLATFORMS": "cpu"},
     )
-    # The next one is taken, which is the wheel's.
+    # The engine uses the next candidate, the wheel's library.
     assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr

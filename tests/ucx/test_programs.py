@@ -1,4 +1,4 @@
-"""Programs of jax.distributed without MPI: both styles, processes that die, what is refused."""
+"""jax.distributed programs without MPI: both styles, processes that die, errors."""
 
 import pathlib
 import signal
@@ -13,7 +13,7 @@ WORKER = str(pathlib.Path(__file__).with_name("program_worker.py"))
 
 
 def answers(started, timeout_seconds=120):
-    """The JSON object that each process has printed last; all have ended well."""
+    """Wait for successful ends; return the last JSON object of each process."""
     texts = processes.finish(started, timeout_seconds)
     for each, text in zip(started, texts, strict=True):
         assert each.returncode == 0, text
@@ -34,10 +34,11 @@ def test_mapped_programs_and_ranks_with_codecs():
     "ranks, cma, what",
     [
         pytest.param(2, "auto", "", marks=pytest.mark.slow),
-        # The system refuses rank 1 the memory of others once it knows that it may read it; before.
+        # Rank 1 is forbidden to read others' memory: "later", after it has found that it may read;
+        # "refused", before.
         (2, "auto", "later"),
         pytest.param(3, "auto", "refused", marks=pytest.mark.slow),
-        # It has the option off.
+        # Rank 1 has ucx_cma=off.
         pytest.param(3, "auto", "keeps", marks=pytest.mark.slow),
         pytest.param(2, "off", "", marks=pytest.mark.slow),
     ],
@@ -53,7 +54,7 @@ def test_large_values_whether_or_not_memory_can_be_read(ranks, cma, what):
 @pytest.mark.slow
 @pytest.mark.parametrize("free_mib", [16, 1 << 11])
 def test_shared_memory_is_used_where_there_is_enough(free_mib):
-    """UCX may crash where it comes to its end."""
+    """UCX may crash if /dev/shm is full."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("other mounts need root")
     mount = f"mount -t tmpfs -o size={free_mib}m tmpfs /dev/shm"
@@ -88,7 +89,7 @@ def test_survivors_of_a_kill_hear_of_it_before_the_deadline():
 
 def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
     started = processes.start(2, [WORKER, "stopped"])
-    # It says when it is ready to be stopped.
+    # Wait until the process is ready to be stopped.
     assert any(line.startswith("ready") for line in started[1].stdout)
     started[1].send_signal(signal.SIGSTOP)
     try:
@@ -103,7 +104,7 @@ def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
 @pytest.mark.slow
 def test_an_idle_process_sleeps():
     for found in answers(processes.start(2, [WORKER, "idle"])):
-        # In these five seconds. To poll, as under MPI, is to wake a hundred times a second.
+        # In these five seconds. Polling, as under MPI, wakes a hundred times a second.
         assert found["woken"] < 100, found
 
 

@@ -1,4 +1,4 @@
-"""Outer steps of a group of which one member is late, or lost."""
+"""Outer steps of a group with a late or lost member."""
 
 import json
 
@@ -12,7 +12,7 @@ SLACK_SECONDS = 30
 
 @pytest.fixture
 def started():
-    """Members that a test adds to it end with the test."""
+    """A list of members, which are stopped after the test."""
     members = []
     yield members
     groups.stop(members)
@@ -21,7 +21,7 @@ def started():
 @pytest.mark.parametrize(
     ("case", "late"),
     [
-        ("exact", 0),  # who decides
+        ("exact", 0),  # rank 0 decides
         pytest.param("coded", 2, marks=pytest.mark.slow),
         pytest.param("exact", 1, marks=pytest.mark.slow),
         pytest.param("sparse", 0, marks=pytest.mark.slow),
@@ -46,7 +46,7 @@ def test_the_others_go_on_and_the_late_one_takes_part_later(started, monkeypatch
         assert all(each["processes"] == [0, 1, 2] and each["count"] == count for each in found)
         assert len({each["bits"] for each in found}) == 1
     if case == "exact":
-        # Each has learnt its rank and 1 in each step; nothing that the late one has is dropped.
+        # Each rank adds rank + 1 per step; the late rank's updates are not dropped.
         middle = 2 + sum(rank + 1 for rank in ranks) / 2
         assert [each["w"] for each in (first[0], second[0], third[0])] == [
             [2],

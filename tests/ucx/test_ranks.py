@@ -1,4 +1,4 @@
-"""The tests that ranks of MPI run, in processes of jax.distributed that have no MPI."""
+"""The tests of tests/mpi/ranks, in jax.distributed processes without MPI."""
 
 import importlib.util
 import pathlib
@@ -10,7 +10,7 @@ from ucx import processes
 
 RANKS = pathlib.Path(__file__).parents[1] / "mpi" / "ranks"
 IN_RANK = RANKS.parent / "in_rank.py"
-# What the others test depends on MPI.
+# By number of ranks; the other files test MPI.
 FILES = {
     2: [
         "test_contract_mpi.py",
@@ -47,7 +47,7 @@ def test_every_rank(ranks, tmp_path):
     processes.finish(started, 400)
     logs = {log.stem: log.read_text(errors="replace") for log in sorted(tmp_path.glob("rank-*"))}
     if any(each.returncode for each in started):
-        # Where a test failed on some ranks only, the others say no more than that.
+        # If a test failed on some ranks only, the others' logs say nothing more.
         telling = {name: log for name, log in logs.items() if "not on this one" not in log}
         shown = "\n".join(
             f"===== {name}\n{log[-MOST_CHARACTERS:]}" for name, log in (telling or logs).items()

@@ -1,4 +1,4 @@
-"""`python -m jaxccomp run --hosts --transport ucx`: by a program in ssh's place, and by an sshd."""
+"""`python -m jaxccomp run --hosts --transport ucx`, with a stand-in for ssh and a real sshd."""
 
 import getpass
 import json
@@ -17,7 +17,7 @@ from ucx import processes
 from jaxccomp.launch import ssh
 
 STAND_IN = str(pathlib.Path(__file__).with_name("stand_in_ssh.py"))
-# What a script prints of itself; it needs no JAX.
+# A script that prints its environment; it needs no JAX.
 TELLS = """
 import contextlib, json, os, sys
 listed = ""  # all command lines of this machine
@@ -60,7 +60,7 @@ def gone(pid):
 
 
 class Launcher:
-    """Runs scripts in a folder, where `log` has the command lines that ssh was given."""
+    """Runs scripts in a folder; `log` has the command lines of ssh."""
 
     def __init__(self, folder, ssh_command):
         self.folder, self.log, self.pids = folder, folder / "ssh.log", folder / "pids"
@@ -82,7 +82,7 @@ class Launcher:
             stderr=subprocess.PIPE,
             text=True,
             env=self.env | env,
-            # Which a shell has its jobs in the background ignore, and they hand on.
+            # Shells let background jobs ignore SIGINT, and children inherit it.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
@@ -101,7 +101,7 @@ class Launcher:
         raise AssertionError(process.communicate()[1])
 
     def all_gone(self, ranks, seconds=20):
-        """Whether so many have run, and all end within that time."""
+        """Check that ``ranks`` processes have run; return whether all end in time."""
         pids = [int(path.read_text()) for path in self.pids.iterdir()]
         assert len(pids) == ranks
         patience.wait_for(lambda: all(map(gone, pids)), seconds)
@@ -130,7 +130,7 @@ def test_ranks_on_two_hosts(launcher):
         "[1]": ("a", [1, 3, 1, 2]),
         "[2]": ("b", [2, 3, 0, 1]),
     }
-    assert "Welcome to a" in done.stdout  # what a remote shell prints disturbs nothing
+    assert "Welcome to a" in done.stdout  # a remote shell's own output is harmless
     for each in found.values():
         assert each["folder"] == str(launcher.folder)
         assert each["arguments"] == ["x y"]
@@ -181,11 +181,11 @@ def test_a_host_that_cannot_be_used_is_named(launcher, host, status, said):
     assert done.returncode == status
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("jaxccomp run: ")]
     assert re.search(said, told), told
-    assert list(launcher.pids.iterdir()) == []  # no rank has begun
+    assert list(launcher.pids.iterdir()) == []  # no rank has started
 
 
 def run_ssh(launcher, change, ranks, hosts):
-    """What stands in mpiexec's place, in a process that is changed so."""
+    """Run ssh.main, the counterpart of mpiexec, in a process after the statement ``change``."""
     program = f"import os, sys; from jaxccomp.launch import ssh; {change}; "
     program += "sys.exit(ssh.main(*sys.argv[1:]))"
     return subprocess.run(
@@ -198,7 +198,7 @@ def run_ssh(launcher, change, ranks, hosts):
 
 
 def test_a_host_that_does_not_answer_is_named(launcher):
-    seconds = patience.seconds(1)  # in which another host does
+    seconds = patience.seconds(1)  # enough for the other host
     done = run_ssh(launcher, f"ssh._ANSWER_SECONDS = {seconds}", "2", "a:1,silent:1")
     assert done.returncode == 1
     assert f"ssh has not reached host silent in {seconds:g} s" in done.stderr
@@ -227,10 +227,10 @@ def test_no_rank_outlives_the_launcher(launcher, number):
 
 
 def test_ranks_end_with_their_connection(launcher):
-    """Where nobody is left to tell them that they are to end."""
+    """Ranks also end without a message from the launcher."""
     process = launcher.start_waiting("a:1,b:2", 3)
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    process.send_signal(signal.SIGSTOP)  # it would look for its ranks on this machine
+    process.send_signal(signal.SIGSTOP)  # otherwise it would kill its ranks on this machine
     for pid in map(int, children.split()):
         os.kill(pid, signal.SIGKILL)
     ended = launcher.all_gone(3)
@@ -280,7 +280,7 @@ def test_ranks_are_divided_over_hosts(ranks, slots, counts):
     ("ends", "found"),
     [
         ([("10.0.0.1", "10.0.0.9"), ("10.0.0.2", "10.0.0.9")], "10.0.0.1:5"),
-        # The first host is the launcher's, which others see at its address on the network.
+        # The first host is the launcher's; others reach it at its network address.
         ([("127.0.0.1", "127.0.0.1"), ("10.0.0.2", "10.0.0.9")], "10.0.0.9:5"),
         ([("::1", "::1"), ("::1", "::1")], "[::1]:5"),
         ([("fd00::1", "fd00::9")], "[fd00::1]:5"),
@@ -293,7 +293,7 @@ def test_where_the_ranks_meet(ends, found):
 
 
 def test_a_real_sshd(tmp_path):
-    """Two names of this machine, each with a connection of its own."""
+    """Two names of this machine, each with its own connection."""
     sshd, client = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin"), shutil.which("ssh")
     if sshd is None or client is None:
         pytest.skip("there is no sshd, or no ssh")

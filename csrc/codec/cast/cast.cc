@@ -1,8 +1,8 @@
-// The codecs "bf16" and "fp16": floats in a narrower type, rounded once, to nearest even, or for "bf16"
-// at random such that the mean is exact.
+// The codecs "bf16" and "fp16": floats in a narrower type, rounded once: to nearest even, or ("bf16")
+// stochastically with an exact mean.
 //
-// NaN stays NaN and infinity stays infinity; what would round to nearest to 2^(greatest exponent + 1)
-// becomes infinity. Wire format: the values in the narrow type, little-endian, and nothing else.
+// NaN stays NaN and infinity stays infinity; a value that rounds to nearest to 2^(greatest exponent + 1)
+// becomes infinity. Wire format: only the values in the narrow type, little-endian.
 #include <algorithm>
 
 #include "codec/cast/kernels.h"
@@ -23,7 +23,7 @@ struct Narrow {
   Kernels::Convert Kernels::*to_double;
 };
 
-// XLA's threads flush subnormals, so that a subnormal float or double may also become 0.
+// XLA's threads flush subnormals: a subnormal float or double may become 0.
 constexpr Narrow kBf16 = {
     DType::kBFloat16,
     {.relative = 0x1p-8, .absolute = 0x1p-126, .range = 0x1.fep127},
@@ -87,13 +87,13 @@ class Cast : public Codec {
   const Narrow& narrow_;
 };
 
-// "bf16:rounding=stochastic". A random number of as many bits as are lost makes the mean exact: a value
-// that is f of the way from one bfloat16 to the next goes up for f * 2^16 of the 2^16 numbers.
+// "bf16:rounding=stochastic". Rounding removes 16 bits. A value at fraction f between two neighbouring bfloat16
+// is rounded up for f * 2^16 of the 2^16 random numbers, so the mean is exact.
 class StochasticBf16 final : public Cast {
  public:
   explicit StochasticBf16(const CodecOptions& options) : Cast(kBf16, options) {}
 
-  // A unit in the last place, whatever the value: the greatest ones are rounded down.
+  // A unit in the last place for all values; the greatest ones are only rounded down.
   ErrorBound Bound(DType dtype) const override {
     ErrorBound bound = {.relative = 0x1p-7, .absolute = kBf16.bound.absolute};
     if (dtype == DType::kFloat64) {   // rounded to float first
@@ -109,7 +109,7 @@ class StochasticBf16 final : public Cast {
     const cast::Kernels& kernels = cast::BestKernels();
     const auto round = dtype == DType::kFloat32 ? kernels.float_to_bfloat16
                                                 : kernels.double_to_bfloat16;
-    constexpr int64_t kTile = 4096;   // whose random numbers stay in the first-level cache
+    constexpr int64_t kTile = 4096;   // values; their random numbers stay in the first-level cache
     alignas(64) uint16_t room[kTile + kRandomRoom];
     auto* from = static_cast<const std::byte*>(src);
     for (int64_t i = 0; i < count; i += kTile) {

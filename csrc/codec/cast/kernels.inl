@@ -1,8 +1,8 @@
 // The body of kernels_generic.cc, kernels_avx2.cc and kernels_avx512.cc, each compiled with its own
 // instruction-set flags. The loops are written for the compiler to vectorise (-O3).
 //
-// Everything lives in an unnamed namespace and nothing of the standard library is called, so that
-// no function compiled for a newer processor can be linked in where an older one runs.
+// Everything is in an unnamed namespace and calls nothing of the standard library, so that the linker
+// cannot use a function compiled for a newer processor on an older one.
 //
 // Before including it, define JAXCCOMP_KERNELS (the variable to define) and JAXCCOMP_KERNELS_NAME.
 #include <cstdint>

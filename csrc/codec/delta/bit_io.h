@@ -1,4 +1,4 @@
-// Bits one behind the other, the low ones of a byte first, and numbers in as many bytes as they need.
+// Bit streams, low bits of a byte first, and variable-length numbers (LEB128).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline std::byte* PutNumber(std::byte* at, uint64_t number) {
   return at;
 }
 
-// Takes it from the front of `from`; -1 where there is none below 2^35.
+// Removes a LEB128 number from the front of `from`; -1 if there is none below 2^35.
 inline int64_t TakeNumber(std::span<const std::byte>* from) {
   int64_t number = 0;
   for (int shift = 0; shift < 35 && !from->empty(); shift += 7) {
@@ -29,9 +29,9 @@ inline int64_t TakeNumber(std::span<const std::byte>* from) {
 
 class BitWriter {
  public:
-  // Up to 8 bytes behind the last bit are written, too.
+  // Also overwrites up to 8 bytes after the last bit.
   explicit BitWriter(std::byte* at) : at_(at) {}
-  // Up to 56 bits, which have no others set.
+  // `count` is at most 56; higher bits of `bits` are 0.
   void Put(uint64_t bits, int count) {
     held_ |= bits << count_;
     count_ += count;
@@ -50,7 +50,7 @@ class BitWriter {
 
 class BitReader {
  public:
-  // Up to 8 bytes behind the last one are read, too. What lies behind is not given out: Good is false then.
+  // Also reads up to 8 bytes after the last one.
   explicit BitReader(std::span<const std::byte> from) : from_(from) {}
   uint32_t Get(int count) {
     const uint64_t at = next_ / 8;
@@ -61,13 +61,13 @@ class BitReader {
     next_ += static_cast<uint64_t>(count);
     return static_cast<uint32_t>(bits);
   }
-  // Where the next bit is, in a byte that has so many before it; behind it are more that can be read.
+  // The byte of the next bit, and how many of its bits were taken. More bytes after it can be read.
   const std::byte* at() const { return from_.data() + next_ / 8; }
   int skipped() const { return static_cast<int>(next_ % 8); }
-  // Whether so many bits are there still, which are then passed over.
+  // Whether `count` more bits are left; Skip passes over them.
   bool Has(int64_t count) const { return next_ + static_cast<uint64_t>(count) <= 8 * from_.size(); }
   void Skip(int64_t count) { next_ += static_cast<uint64_t>(count); }
-  // Whether all bytes were taken, and no more.
+  // Whether the last bit taken is in the last byte.
   bool AllTaken() const { return (next_ + 7) / 8 == from_.size(); }
 
  private:

@@ -1,11 +1,11 @@
-// The codec "delta": values that hardly differ from a reference, by the exponents of the reference.
+// The codec "delta": lossless encoding of values that differ little from a reference.
 //
-// Whether a weight changes, and by how many units in its last place, depends on how a step of the optimiser
-// compares with that unit, which the reference's exponent tells. So a block says for each exponent how often
-// values change, and codes where they do and by how much with probabilities of each (events.h where changes
-// are few, lanes.h where they are many). docs/wire_format_delta.md has the bytes.
+// How many units in its last place an optimiser step changes a weight depends on the size of that unit, which
+// the reference's exponent gives. A block therefore has a change rate for each exponent, and entropy-codes the
+// positions and sizes of the changes with it (events.h for few changes, lanes.h for many). The bytes:
+// docs/wire_format_delta.md.
 //
-// That updates of bfloat16 weights are sparse: PULSE (arXiv 2602.03839), which sends indices and values.
+// PULSE (arXiv 2602.03839) shows that updates of bfloat16 weights are sparse; it sends indices and values.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -26,16 +26,16 @@ namespace {
 using namespace delta;
 
 enum class Kind : uint8_t {
-  kLossless = 0,   // what the codec "lossless" makes of it follows
-  kSame = 1,       // the reference
+  kLossless = 0,   // an encoding by the codec "lossless" follows
+  kSame = 1,       // all values are as in the reference
   kBlocks = 2,
 };
 enum class Mode : uint8_t { kSame = 0, kEvents = 1, kLanes = 2 };
 
 constexpr DTypeSet kCoded = SetOf(DType::kBFloat16) | SetOf(DType::kFloat16) | SetOf(DType::kFloat32);
-// From so many changes on, lanes are faster and take about as little.
+// From this many changes, lanes are faster and their code is about as small.
 constexpr int64_t kLanesFrom = 2048;
-// From one change in so many on, "lossless" may take less.
+// If one value in this many changed, "lossless" may be smaller.
 constexpr int64_t kDenseFromOneIn = 2;
 constexpr int64_t kSampleStride = 16;
 
@@ -72,7 +72,8 @@ auto ClassesOf(const Kernels& kernels) {
   else return kernels.float32_classes;
 }
 
-// The greatest exponent that is no exception, and about how many values each class has.
+// Returns the base: the greatest exponent that at most one sample in 4096 exceeds. Adds to `values` the
+// estimated number of values of each class.
 template <typename F>
 int BaseOf(const std::byte* ref, int64_t count, ClassCounts* values) {
   uint32_t seen[256] = {};
@@ -103,13 +104,13 @@ class Block {
     map_ = scratch_.MapOf(count);
   }
 
-  // How many values differ; the map says which.
+  // Sets the map's bits of values that differ, and returns how many do.
   int64_t Compare(const std::byte* src, const std::byte* ref) {
     const auto map_of = kWordBytes == 2 ? kernels_.map2 : kernels_.map4;
     return map_of(src, ref, count_, map_.data());
   }
 
-  // After Compare. Returns the bytes, which stay until the next call.
+  // Call after Compare. The bytes are valid until the next call.
   std::span<const std::byte> Encode(const std::byte* src, const std::byte* ref, int64_t count) {
     ClassCounts values{}, changed;
     const int base = BaseOf<F>(ref, count_, &values);
@@ -124,7 +125,7 @@ class Block {
                               : EncodeInLanes(model, changes, changed, count);
   }
 
-  // `values` hold the reference, and the block's values afterwards. False: that is no encoding.
+  // `values` is the reference on entry, the block's values afterwards. False: invalid encoding.
   bool Decode(std::span<const std::byte> from, std::byte* values) {
     if (from.empty()) return false;
     const int head = static_cast<int>(from[0]), group_bits = head >> 4;
@@ -148,7 +149,7 @@ class Block {
       }
     } else {
       if (mode != Mode::kLanes || group_bits != 0) return false;
-      // Somewhat more than there is may be read.
+      // Lanes::Decode may read up to kPad bytes more: copy.
       std::byte* const bytes = scratch_.Bytes(std::ssize(from) + kPad);
       std::ranges::copy(from, bytes);
       if (scratch_.lanes.Decode(kernels_, model, {bytes, from.size()}, scratch_.classes.data(),
@@ -248,7 +249,7 @@ class Delta final : public Codec {
   }
 
  private:
-  // 0 where "lossless" takes less.
+  // Returns 0 if "lossless" is smaller.
   template <typename F>
   int64_t EncodeBlocks(const std::byte* src, int64_t count, std::byte* dst, int64_t most_bytes,
                        const CodingContext& context) const {

@@ -10,14 +10,15 @@
 namespace jaxccomp::delta {
 namespace {
 
-// exp(-i / kSteps) * 2^16, for what hazards there are; never certain.
+// The probability, times 2^16, of no more changes in values of this total weight: exp(-hazard) from a table
+// with kSteps entries per unit of hazard. Never 0 or 1.
 constexpr int kSteps = 256, kEntries = 12 * kSteps;
 uint32_t NoMore(uint64_t weight, uint64_t unit) {
   static const auto table = [] {
     std::array<uint16_t, kEntries> entries{};
     constexpr uint64_t kStep = 18374829868917530624u;   // exp(-1 / 256) * 2^64
     unsigned __int128 power = ~uint64_t{0};
-    // Of the middle of the step.
+    // An entry is the value at the middle of its step.
     constexpr uint64_t kHalfStep = 18410747013227843584u;   // exp(-1 / 512) * 2^64
     for (auto& entry : entries) {
       const auto middle = static_cast<uint64_t>(power * kHalfStep >> 64);
@@ -30,8 +31,8 @@ uint32_t NoMore(uint64_t weight, uint64_t unit) {
   return table[std::min<uint64_t>(at, kEntries - 1)];
 }
 
-// The symbol of a step in unary, by its class, its direction, and its low bits. `bit` codes one by what came
-// before, `raw` some as they are; both return what is, which a decoder does not know.
+// Codes a step: its direction, its length's symbol in unary (adaptive by class), and the length's low bits.
+// `bit` codes an adaptive bit, `raw` codes bits verbatim. Both return the bits; a decoder ignores the arguments.
 class StepBits {
  public:
   template <typename Bit, typename Raw>
@@ -46,7 +47,7 @@ class StepBits {
   }
 
  private:
-  // At first as likely as for the class before.
+  // The initial probability is the one of the class before.
   AdaptiveBit* Longer(int group, int symbol) {
     AdaptiveBit& bit = longer_[group][symbol];
     if (!bit.used() && group > 0) bit.StartAs(longer_[group - 1][symbol]);
@@ -80,8 +81,8 @@ int GroupBits(int64_t changes, int64_t granules) {
 }
 
 int64_t MostEventBytes(int64_t changes, int64_t values) {
-  // A change takes up to 24 bits for its place, 16 for being there, 12 for its direction and for each number
-  // up to its symbol, and 30 more; a group up to 16 for having no more.
+  // A change takes at most 24 bits for its position, 16 for its presence, 12 for its direction and for each unary
+  // bit of its symbol, and 30 raw bits; the end of a group takes at most 16.
   return changes * (3 + 2 + 2 * (1 + kSymbols) + 4) + values / kGranule * 2 + 64;
 }
 
@@ -94,7 +95,7 @@ std::byte* EncodeEvents(std::span<const uint64_t> map, std::span<const uint32_t>
     const size_t end = std::min(first + group, map.size());
     uint64_t rest = 0;
     for (size_t g = first; g < end; ++g) rest += sums[g];
-    // Of the granules before, and of the values before in this one.
+    // The weight of earlier granules since the last change; passed_here: of this granule's values up to `next`.
     uint64_t passed = 0;
     for (size_t g = first; g < end; ++g) {
       uint64_t passed_here = 0;
@@ -152,8 +153,8 @@ bool DecodeEvents(std::span<const std::byte> from, std::span<const uint32_t> sum
       map[g] = 0;
     }
     size_t g = first;
-    int next = 0;                // the first value of that granule that may be a change
-    uint64_t here = sums[first];   // the weight of what is left of it
+    int next = 0;                // the first undecoded value of granule g
+    uint64_t here = sums[first];   // the weight of granule g from there on
     while (rest > 0 && coder.GetBit((1 << 16) - NoMore(rest, weights.unit))) {
       uint64_t target = coder.Get(rest), start = 0;
       while (target >= here) {

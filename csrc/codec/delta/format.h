@@ -1,4 +1,4 @@
-// Words of floats as the codec "delta" sees them, and its numbers; docs/wire_format_delta.md has the bytes.
+// Float words and constants of the codec "delta". The bytes: docs/wire_format_delta.md.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace jaxccomp::delta {
 
-// Values are told apart by the exponent of their reference: class 0 has the base's or a greater one,
-// each further class one less, and the last class all that are smaller.
+// A value's class follows from its reference's exponent: class 0 has the base exponent or a greater one,
+// class c the base less c, and the last class also all smaller ones.
 inline constexpr int kClasses = 16;
-// A granule has one word of the map of changes.
+// Values of a granule: one 64-bit word of the map of changes.
 inline constexpr int kGranule = 64;
-// Vectors of arrays are read and written whole.
+// Slack entries of arrays: kernels read and write whole vectors.
 inline constexpr int64_t kPad = 128;
-// Blocks decode alone.
+// A block decodes without the others.
 inline constexpr int64_t kBlockValues = 1 << 18;
 
 template <typename W, int kMantissa, int kExponent>
@@ -42,7 +42,7 @@ struct FloatWord {
   }
   // Neighbouring values are neighbouring integers, through zero; the inverse is itself.
   static Word Ordered(Word word) { return word ^ (SignMask(word) & kRest); }
-  // How many values `word` lies beyond `ref`, away from zero; modulo 2^kBits.
+  // The number of representable values from `ref` to `word`, positive away from zero; modulo 2^kBits.
   static Word Step(Word ref, Word word) {
     const Word s = SignMask(ref);
     return static_cast<Word>(((Ordered(word) - Ordered(ref)) ^ s) - s);
@@ -71,11 +71,11 @@ inline int ClassOf(int exponent, int base) {
   return below < 0 ? 0 : below < kClasses ? below : kClasses - 1;
 }
 
-// What differs, in the order of values. Arrays have room for kPad entries more than they hold.
+// The changes, in the order of values. Arrays have room for kPad more entries.
 struct Changes {
   uint32_t* lengths = nullptr;   // of steps (FloatWord::Step)
   uint8_t* classes = nullptr;    // of their references
-  uint64_t* away = nullptr;      // a bit for each: whether the step goes away from zero
+  uint64_t* away = nullptr;      // a bit per change: the step goes away from zero
 };
 
 }  // namespace jaxccomp::delta

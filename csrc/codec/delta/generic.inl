@@ -1,4 +1,4 @@
-// The loops for every processor, which tables of instruction sets take what they have no better ones for.
+// The portable loops. Tables of instruction sets use them where they have nothing faster.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -47,7 +47,7 @@ void ForEachBit(const uint64_t* bits, int64_t first, int64_t count, Each each) {
   }
 }
 
-// Appends to bits of which there are n, up to 64 at a time.
+// Appends up to 64 bits to an array of n bits.
 [[maybe_unused]] void Append(uint64_t* to, int64_t n, uint64_t bits) {
   if (n % 64 == 0) {
     to[n / 64] = bits;
@@ -57,13 +57,13 @@ void ForEachBit(const uint64_t* bits, int64_t first, int64_t count, Each each) {
   }
 }
 
-// From the nth bit on, 64 of them.
+// 64 bits from bit n on.
 [[maybe_unused]] uint64_t BitsAt(const uint64_t* bits, int64_t n) {
   const uint64_t low = bits[n / 64] >> (n % 64);
   return n % 64 == 0 ? low : low | bits[n / 64 + 1] << (64 - n % 64);
 }
 
-// From the granule that `first` begins on; `n` changes were before.
+// Steps of the values from `first` (the start of a granule) on; `n` changes precede them.
 template <typename F>
 void StepsFrom(int64_t first, int64_t n, const std::byte* src, const std::byte* ref,
                const uint64_t* map, int64_t count, const Changes& changes) {
@@ -111,7 +111,7 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
 }
 
 [[maybe_unused]] void CountOf(const uint8_t* classes, int64_t count, uint32_t* counts) {
-  // In turn, as an addition waits for the last one to the same place.
+  // Four tables in turn: an increment waits for the last one of the same counter.
   uint32_t turns[4][kClasses] = {};
   for (int64_t i = 0; i < count; ++i) ++turns[i % 4][classes[i]];
   for (int c = 0; c < kClasses; ++c) {
@@ -173,7 +173,7 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
                              const uint8_t* classes, const uint8_t* pivots, int64_t count,
                              uint8_t* symbols) {
   for (int64_t i = 0; i < count; ++i) {
-    // Without a branch, as sides are as good as random.
+    // No branch: the sides are practically random.
     const int up = bits[i / 64] >> (i % 64) & 1;
     const int above = *ups, below = ~*downs;
     symbols[i] = static_cast<uint8_t>(pivots[classes[i]] + (below ^ ((above ^ below) & -up)));

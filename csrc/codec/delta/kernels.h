@@ -1,8 +1,8 @@
 // The inner loops of one instruction set, as a table of functions; kernels.cc picks a table at run
 // time. All tables give the same bytes. Private to delta/ and its tests.
 //
-// Bit i of an array of bits is bit i % 64 of word i / 64; those behind the last are 0. Arrays may be read and
-// written up to kPad entries behind their last one.
+// Bit i of an array of bits is bit i % 64 of word i / 64; bits after the last one are 0. Kernels may read and
+// write up to kPad entries past the end of an array.
 #pragma once
 
 #include <bit>
@@ -16,17 +16,17 @@
 
 namespace jaxccomp::delta {
 
-// Bits are coded by interleaved rANS states, bit i by state i % lanes: by so many where changes are few, or as
-// many as keep a processor busy (rANS waits for its own results).
+// Bits are coded by interleaved rANS states, bit i by state i % lanes. A state waits for its own last result:
+// kMostLanes keep a processor busy; kFewLanes take less room, for few changes.
 inline constexpr int kFewLanes = 32, kMostLanes = 64;
 inline constexpr int kLaneBits = 15;                    // of a probability
 inline constexpr uint32_t kLaneScale = 1 << kLaneBits;
 inline constexpr uint32_t kLeastLaneState = 1 << 15;    // to 2^31, refilled by 16 bits
 
-// By class: what a 0 takes of kLaneScale: from 2 to kLaneScale - 2 (a reciprocal cannot divide by 1), or all.
+// By class: the share of a 0 in kLaneScale: from 2 to kLaneScale - 2 (a reciprocal cannot divide by 1), or all.
 struct LaneModel {
   uint32_t zero[kClasses];
-  // For division by that, and by what is left (Alverson 1991): x / f is x * reciprocal >> 32 >> shift.
+  // For division by the shares of 0 and of 1 (Alverson 1991): x / f is x * reciprocal >> 32 >> shift.
   uint32_t reciprocal[2 * kClasses], shift[2 * kClasses];
 
   void Set(int c, uint32_t zero_size) {
@@ -44,14 +44,14 @@ struct LaneModel {
 struct Kernels {
   const char* name;
 
-  // Which words differ, and how many. By the size of a word.
+  // Sets the bits of words that differ, and returns how many do. By the size of a word in bytes.
   int64_t (*map2)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
   int64_t (*map4)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
   // ClassOf of all values.
   void (*bfloat16_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
   void (*float16_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
   void (*float32_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
-  // Lengths and directions of the steps of those that differ.
+  // Lengths and directions of the steps of changed values.
   void (*steps2)(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
                  const Changes& changes);
   void (*steps4)(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
@@ -60,36 +60,35 @@ struct Kernels {
   void (*advance2)(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes);
   void (*advance4)(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes);
 
-  // Of each granule: the sum of its values' weights.
+  // For each granule, the sum of its values' weights.
   void (*sums)(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32_t* sums);
-  // How often each class is there.
+  // How often each class occurs.
   void (*count)(const uint8_t* classes, int64_t count, uint32_t* counts);
   // SymbolOf of all lengths.
   void (*symbols)(const uint32_t* lengths, int64_t count, uint8_t* symbols);
   // Which numbers are greater than `than`.
   void (*above)(const uint8_t* numbers, int64_t count, int than, uint64_t* bits);
-  // Those whose bit is set, one behind the other. Returns how many.
+  // Compacts the entries whose bit is set to `to`. Returns how many.
   int64_t (*keep)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
-  // The next one of `from` and 1 more where a bit is set, else 0.
+  // For each bit: if set, the next entry of `from` plus 1; else 0.
   void (*climb)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
-  // Symbols less the pivots of their classes, modulo 256, and which of them are not negative.
+  // Symbols minus the pivots of their classes, modulo 256; a bit is set for a difference that is not negative.
   void (*split)(const uint8_t* symbols, const uint8_t* classes, int64_t count,
                 const uint8_t* pivots, uint8_t* differences, uint64_t* bits);
-  // The inverse: the next one of `ups` where a bit is set, else the complement of the next one of `downs`, and
-  // the pivot of its class.
+  // The inverse: the pivot plus the next of `ups` if the bit is set, else plus the complement of the next of
+  // `downs`.
   void (*join)(const uint64_t* bits, const uint8_t* ups, const uint8_t* downs,
                const uint8_t* classes, const uint8_t* pivots, int64_t count, uint8_t* symbols);
-  // Of lengths, the bits below what their symbols say; and lengths of these.
+  // Write the low bits of lengths, which symbols do not contain; read them and make the lengths.
   void (*put_low)(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitWriter* to);
   void (*take_low)(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* lengths);
 
-  // Codes bits: words from `end` downwards, the last bit first. Returns the begin. By number of lanes.
+  // Code bits, the last one first, as words from `end` downwards. Return the start. By number of lanes.
   std::byte* (*encode_few)(const uint64_t* bits, const uint8_t* classes, int64_t count,
                            const LaneModel& model, uint32_t* states, std::byte* end);
   std::byte* (*encode_most)(const uint64_t* bits, const uint8_t* classes, int64_t count,
                             const LaneModel& model, uint32_t* states, std::byte* end);
-  // The inverse. Returns the end of what was taken, or nullptr where that is behind `end`. `zero` is that of
-  // a LaneModel.
+  // The inverse. Return the end of the bytes taken, or nullptr if it is past `end`. `zero`: LaneModel::zero.
   const std::byte* (*decode_few)(const std::byte* at, const std::byte* end,
                                  const uint8_t* classes, int64_t count, const uint32_t* zero,
                                  uint32_t* states, uint64_t* bits);
@@ -98,7 +97,7 @@ struct Kernels {
                                   uint32_t* states, uint64_t* bits);
 };
 
-// The tables that this machine can run, the best first; never empty.
+// The tables that this machine can run, the fastest first; never empty.
 std::span<const Kernels* const> RunnableKernels();
 inline const Kernels& BestKernels() { return *RunnableKernels().front(); }
 

@@ -10,7 +10,7 @@ namespace {
 
 using namespace vectors;
 
-// `bits` up to so many.
+// The lowest `count` bits.
 uint64_t UpTo(int64_t count, uint64_t bits) {
   return count < 64 ? bits & ((uint64_t{1} << count) - 1) : bits;
 }
@@ -79,7 +79,7 @@ void Sums(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32
   SumsOf(classes + i, count - i, weights, sums + i / 64);
 }
 
-// Fewer than one in so many are faster one by one, if vectors are short.
+// With short vectors, fewer than one change in this many values are faster one by one.
 constexpr int64_t kManyFromOneIn = 24;
 template <typename V>
 bool AreMany(const uint64_t* map, int64_t count) {
@@ -89,7 +89,7 @@ bool AreMany(const uint64_t* map, int64_t count) {
   return changes * kManyFromOneIn >= count;
 }
 
-// As FloatWord.
+// FloatWord's functions for vectors.
 template <typename V>
 V SignMask(V v) { return V(Signed<V>(v) >> (8 * sizeof(Lane<V>) - 1)); }
 template <typename V>
@@ -142,12 +142,12 @@ void AdvanceBy(std::byte* values, const uint64_t* map, int64_t count, const Chan
 }
 
 void Count(const uint8_t* classes, int64_t count, uint32_t* counts) {
-  // As many classes at a time as there are registers for.
+  // Classes at a time: limited by the number of registers.
   constexpr int kTogether = kVectorBytes / 4;
   uint32_t sums[kClasses] = {};
   int64_t first = 0;
   while (count - first >= kVectorBytes) {
-    // As often as a byte can count.
+    // At most 255: counters are bytes.
     const int64_t times = (count - first) / kVectorBytes < 255 ? (count - first) / kVectorBytes : 255;
     for (int c = 0; c < kClasses; c += kTogether) {
       U8 found[kTogether] = {};
@@ -184,12 +184,12 @@ void Climb(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to
 }
 
 void Symbols(const uint32_t* lengths, int64_t count, uint8_t* symbols) {
-  // As a float a length has its highest bit in the exponent and the next one behind it. The one below that
-  // is cleared, so that nothing is rounded up to there.
+  // Converted to float, a length has its highest bit in the exponent and the next one at the mantissa's top. The
+  // third bit is cleared, so that rounding cannot reach them.
   for (int64_t i = 0; i < count; i += 64) {
     StoreNarrow<uint32_t>(symbols + i, [&](int k) {
       const U32 length = Load<U32>(lengths + i + k * kLanesOf<U32>);
-      // Without the sign that 2^31 has.
+      // << 1 removes the sign, which 2^31 has.
       const U32 code = FloatBits(length & ~(length >> 2)) << 1 >> 23;
       return code - Min(code, Fill<U32>(255));
     });
@@ -225,12 +225,12 @@ void Join(const uint64_t* bits, const uint8_t* ups, const uint8_t* downs, const 
   }
 }
 
-// How many bits follow symbols.
+// The number of low bits that follow each symbol.
 U32 LowBits(U32 symbols) {
   const U32 high = (symbols + 1) >> 1;
   return high - Min(high, Fill<U32>(1));
 }
-// Four of them fit a word: as many as BitWriter::Put takes.
+// Whether four of them fit BitWriter::Put (56 bits).
 bool AreFew(U32 bits) { return BitsOf(Greater(bits, Fill<U32>(14))) == 0; }
 
 void PutLow(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitWriter* to) {
@@ -242,7 +242,7 @@ void PutLow(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitW
       continue;
     }
     const U64 low = U64(Load<U32>(lengths + i) & ((Fill<U32>(1) << bits) - 1));
-    // Two to a word of 64 bits, then two of these.
+    // Two to a word of 64 bits, then two such words to one.
     const U64 half = Fill<U64>(0xffffffff), first_bits = U64(bits) & half;
     const U64 pairs = (low & half) | low >> 32 << first_bits;
     const U64 pair_bits = first_bits + (U64(bits) >> 32);
@@ -264,7 +264,7 @@ void TakeLow(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* l
     }
     const U32 at = upto - bits + static_cast<uint32_t>(from->skipped());
     const U32 low = Gather(from->at(), at >> 3) >> (at & 7) & ((Fill<U32>(1) << bits) - 1);
-    // The highest bit and the one below; nothing is below 1.
+    // The symbol's two top bits, shifted; symbol 0 is the length 1.
     const U32 one = Fill<U32>(1), least = ((~symbol & one) | 2) << bits;
     Store(lengths + i, Select(Equal(symbol, U32{}), one, least) + low);
     from->Skip(all);

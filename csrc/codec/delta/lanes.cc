@@ -10,12 +10,12 @@
 namespace jaxccomp::delta {
 namespace {
 
-// Classes with so many bits in a pass have a probability of their own there.
+// A class with at least this many bits in a pass has its own probability there.
 constexpr uint32_t kOwnFrom = 64;
-// How far a symbol goes on behind the last pass: any number of them.
+// Raw bits of a symbol's rest after the last pass; they hold any rest.
 constexpr int kRestBits = 6;
 constexpr int64_t kSampleStride = 16;
-// From so many changes on the states of more lanes are worth their room.
+// From this many changes, more lanes are worth the bytes of their states.
 constexpr int64_t kMostLanesFrom = 16384;
 
 // Probabilities of a 1 are (2 b + 1) / 512.
@@ -32,7 +32,8 @@ uint32_t ZeroSizeOfRate(int rate) {
                                            kLaneScale - 2);
 }
 
-// Of a pass: which classes have a probability of their own, that of the others, and these.
+// Of a pass: a bit set of the classes with their own probability, the common probability of the others, then the
+// own ones.
 constexpr int64_t kMostPassBytes = 3 + kClasses;
 std::byte* WriteLikelihoods(const ClassCounts& counts, const ClassCounts& ones, LaneModel* model,
                             std::byte* at) {
@@ -67,7 +68,7 @@ bool ReadLikelihoods(std::span<const std::byte>* from, uint32_t* zero) {
   return true;
 }
 
-// Never less than there was.
+// Never shrinks.
 template <typename T>
 void Reserve(std::vector<T>* array, int64_t entries) {
   const auto wanted = static_cast<size_t>(entries + kPad);
@@ -112,14 +113,14 @@ void Lanes::Prepare(const Kernels& kernels, const Model& model, std::span<const 
 
   Reserve(&symbols_, count);
   kernels.symbols(changes.lengths, count, symbols_.data());
-  // Symbols of some by their classes.
+  // Histograms of sampled symbols by class.
   std::array<std::array<uint32_t, kSymbols>, kClasses> seen{};
   int64_t sum = 0, samples = 0;
   for (int64_t i = 0; i < count; i += kSampleStride, ++samples) {
     ++seen[changes.classes[i]][symbols_[i]];
     sum += symbols_[i];
   }
-  // Three passes for the average one are as fast.
+  // Up to an average of three passes per symbol, pivots save no time.
   has_pivots_ = sum > 3 * samples;
   pivots_ = {};
   down_.depth = 0;
@@ -169,7 +170,7 @@ void Lanes::SetDownBits(int64_t count) {
 
 void Lanes::Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* classes,
                 const ClassCounts& counts, int64_t count, Ladder* ladder) {
-  // A few more are not worth a pass.
+  // So few symbols are not worth another pass.
   const int64_t few = count_ / 1024 + 8;
   const ClassCounts* of = &counts;
   int& depth = ladder->depth;
@@ -191,7 +192,7 @@ void Lanes::Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* c
   ladder->rest_count = count;
 }
 
-// Of what rANS makes of all passes.
+// The most bytes of the rANS stream of all passes.
 int64_t Lanes::MostStreamBytes() const {
   int64_t bits = 0;
   for (const Pass* pass : passes_) bits += pass->count;
@@ -214,7 +215,7 @@ std::byte* Lanes::Encode(const Kernels& kernels, std::byte* at) {
     at = WriteLikelihoods(passes_[i]->counts, passes_[i]->one_counts, &passes_[i]->model, at);
   }
 
-  // From the end, as rANS is.
+  // rANS encodes backwards.
   std::byte* const end = at + 5 + MostStreamBytes();
   std::byte* begin = end;
   uint32_t states[kMostLanes];
@@ -302,7 +303,7 @@ class Lanes::Stream {
   uint32_t states_[kMostLanes];
 };
 
-// From the last pass back to the first one. Returns the symbols of those that began.
+// Goes from the last pass back to the first one. Returns the symbols of the first pass's entries.
 const uint8_t* Lanes::SymbolsOf(const Kernels& kernels, Ladder* ladder, BitReader* raw) {
   Reserve(&ladder->own_rest, ladder->rest_count);
   for (int64_t i = 0; i < ladder->rest_count; ++i) {

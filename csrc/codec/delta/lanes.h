@@ -1,10 +1,10 @@
-// Changes where these are many: bits, each with a class that says how likely it is, by rANS states side
-// by side (Duda 2013, arXiv 1311.2540).
+// Codes many changes as bits, with a probability by class, in interleaved rANS states (Duda 2013, arXiv
+// 1311.2540).
 //
-// One pass of bits says which values have changed, one in which directions, and then one after the other which
-// lengths' symbols are greater than 0, 1, 2, ..., of those that were greater in the last pass. Where lengths
-// are great, one more pass tells on which side of a pivot of its class a symbol is, and both sides go on from
-// there. So one loop codes everything. Low bits of lengths follow as they are.
+// The first pass of bits says which values changed, the second their directions. Pass i of the following says
+// which lengths' symbols are greater than i, among those greater than i - 1. For long steps, a pass first splits
+// the symbols at a pivot of their class, and each side has its own passes from the pivot on. One loop thus codes
+// everything. Low bits of lengths follow verbatim.
 #pragma once
 
 #include <array>
@@ -20,20 +20,20 @@
 
 namespace jaxccomp::delta {
 
-// Holds scratch memory, for one block at a time.
+// Codes one block at a time; keeps its scratch memory.
 class Lanes {
  public:
-  // Cuts what has changed into passes. The map and `classes` are of all values, `counts` those of the
-  // classes of changes. All stay as they are until Encode.
+  // Cuts `count` changes into passes. The map and `classes` are of all values; `counts` has the number of changes
+  // in each class. The caller leaves all arguments unmodified until Encode.
   void Prepare(const Kernels& kernels, const Model& model, std::span<const uint64_t> map,
                const uint8_t* classes, int64_t values, const Changes& changes,
                const ClassCounts& counts, int64_t count);
-  // Returns the end; `at` has room for MostBytes.
+  // Encode returns the end; `at` has room for MostBytes.
   int64_t MostBytes() const;
   std::byte* Encode(const Kernels& kernels, std::byte* at);
 
-  // The inverse: sets the map and the changes, and returns how many these are; -1 where that is no encoding.
-  // kPad bytes behind `from` can be read.
+  // The inverse: sets the map and the changes. Returns the number of changes; -1 if `from` is invalid. kPad bytes
+  // after `from` must be readable.
   int64_t Decode(const Kernels& kernels, const Model& model, std::span<const std::byte> from,
                  const uint8_t* classes, int64_t values, std::span<uint64_t> map,
                  const Changes& changes);
@@ -47,15 +47,15 @@ class Lanes {
     ClassCounts counts{}, one_counts{};
     LaneModel model;
     std::vector<uint64_t> own_bits;
-    std::vector<uint8_t> ones;      // the classes of those whose bit is set
-    std::vector<uint8_t> symbols;   // of those; when decoding, of all
+    std::vector<uint8_t> ones;      // classes of the entries whose bit is set
+    std::vector<uint8_t> symbols;   // of the same entries; when decoding, of all
   };
   static constexpr int kMostDepth = 15;
-  // Passes of symbols that go on in one direction.
+  // The passes over symbols on one side of the pivots.
   struct Ladder {
     std::array<Pass, kMostDepth> passes;
     int depth = 0;
-    const uint8_t* rest = nullptr;   // symbols that reach beyond
+    const uint8_t* rest = nullptr;   // symbols greater than the last pass codes
     int64_t rest_count = 0;
     std::vector<uint8_t> own_rest;
   };

@@ -1,8 +1,8 @@
-// rANS, a state to each lane of a vector. A part of kernels.inl.
+// rANS with one state per vector lane. A part of kernels.inl.
 
 constexpr int kWidth = kLanesOf<U32>;   // states in a vector
 
-// `lane_bits` are the lanes that have a bit; kAll: all have.
+// `lane_bits`: the lanes that have a bit to code; kAll: all have one.
 struct LaneVector {
   struct Tables {
     explicit Tables(const LaneModel& model)
@@ -23,14 +23,14 @@ struct LaneVector {
     const U32 all = Fill<U32>(kLaneScale), c = Widen(classes), zero = t.zero.At(c);
     const Mask<U32> ones = MaskOf<U32>(one_bits);
     const U32 size = Select(ones, all - zero, zero);
-    // Whether it is less than size << 16.
+    // Whether the state is less than size << 16.
     const Mask<U32> fits = Greater(size, state >> 16);
     end = StoreHalvesBelow(end, state, ~BitsOf(fits) & lane_bits);
-    // Lanes without a bit keep their state in any case.
+    // Lanes without a bit keep their state: see the Select below.
     const U32 x = Select(fits, state, state >> 16);
     const U32 quotient = MulHigh(x, t.reciprocal_zero.At(c, ones, t.reciprocal_one)) >>
                          t.shift_zero.At(c, ones, t.shift_one);
-    // x + quotient * (all - size); a 1 comes behind the other part, which is as great.
+    // x + quotient * (all - size); for a 1 also the offset `zero`, which is all - size: hence quotient + 1.
     const U32 next = x + CountUp(quotient, ones) * (all - size);
     state = kAll ? next : Select(MaskOf<U32>(lane_bits), next, state);
     return end;
@@ -54,7 +54,7 @@ struct LaneVector {
   U32 state;
 };
 
-// The bits of a group of lanes, and which of these have one.
+// The bits of a group of lanes, and a mask of the lanes that have one.
 template <int kLanes>
 uint64_t LanesAt(const uint64_t* bits, int64_t i) {
   const uint64_t word = bits[i / 64];

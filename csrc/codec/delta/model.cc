@@ -5,7 +5,7 @@
 namespace jaxccomp::delta {
 namespace {
 
-// 2^32 * 2^(-rate / 3), and for rate 0 of 0.98.
+// 2^32 * 2^(-rate / 3); for rate 0, 2^32 * 0.98.
 constexpr uint32_t kProbability[] = {
     4209067950, 3408917802, 2705659852, 2147483648, 1704458901, 1352829926, 1073741824, 852229450,
     676414963, 536870912, 426114725, 338207482, 268435456, 213057363, 169103741, 134217728,
@@ -15,7 +15,7 @@ constexpr uint32_t kProbability[] = {
     104032, 82570, 65536, 52016, 41285, 32768, 26008, 20643, 16384, 13004, 10321, 8192, 6502, 5161,
     4096, 3251, 2580};
 
-// -ln(1 - 2^(-rate / 3)) * 2^30, likewise.
+// -ln(1 - p) * 2^30 for the same probabilities.
 constexpr uint32_t kHazard[] = {
     4200502717, 1694822451, 1067455699, 744261118, 542872907, 406204722, 308896273, 237486889,
     184007032, 143378241, 112190957, 88066672, 69297709, 54630847, 43130702, 34089905, 26968016,
@@ -43,7 +43,7 @@ class Nibbles {
 class NibbleReader {
  public:
   explicit NibbleReader(std::span<const std::byte> from) : from_(from) {}
-  // -1 behind the end.
+  // -1 after the end.
   int Get() {
     const size_t at = next_ / 2;
     if (at >= from_.size()) return -1;
@@ -57,7 +57,7 @@ class NibbleReader {
   size_t next_ = 0;
 };
 
-// A class is expected to change twice as often as the one before.
+// Predicts that a class changes twice as often as the one before.
 constexpr int kRateSlope = 3;
 int ExpectedRate(int before) {
   return before == kNever ? kNever : std::max(before - kRateSlope, kLeastRate);
@@ -77,7 +77,7 @@ Model Model::Of(int base, const ClassCounts& values, const ClassCounts& changes)
     const uint64_t probability =
         (uint64_t{changes[c]} << 32) / std::max(values[c], changes[c]);
     int rate = kLeastRate;
-    // The nearest, by their geometric mean: p^2 against the product of neighbours.
+    // Nearest in the logarithm: compares p^2 with the product of neighbours.
     while (rate + 1 < kNever && static_cast<unsigned __int128>(probability) * probability <
                                     static_cast<unsigned __int128>(kProbability[rate]) *
                                         kProbability[rate + 1]) {
@@ -93,7 +93,7 @@ std::byte* Model::Write(std::byte* at) const {
   Nibbles nibbles(at);
   int expected = kNever;
   for (int each : rate) {
-    // The difference to what is expected from -7 to 7, else an escape and the rate.
+    // The difference to the prediction if from -7 to 7, else an escape and the rate.
     const int difference = each - expected + 7;
     const bool fits = difference >= 0 && difference < kNibbleEscape;
     nibbles.Put(fits ? difference : kNibbleEscape);

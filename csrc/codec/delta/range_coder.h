@@ -1,4 +1,4 @@
-// A range coder (Martin 1979): numbers of known frequencies into bytes, and back, in the same order.
+// A range coder (Martin 1979): codes numbers of known frequencies as bytes; decodes them in the same order.
 #pragma once
 
 #include <algorithm>
@@ -10,23 +10,23 @@
 
 namespace jaxccomp::delta {
 
-// A range is cut down to totals of up to 2^24; it never has fewer than 2^32 parts.
+// Totals are at most 2^24; the range stays at least 2^32.
 class RangeEncoder {
  public:
-  // `at` has room for all that is put, 4 bytes for every 32 bits of information, and 8 more.
+  // `at` has room for 4 bytes for every 32 bits of information put, and 8 more.
   explicit RangeEncoder(std::byte* at) : begin_(at), at_(at) {}
 
-  // A number that takes [start, start + size) of `total`.
+  // Codes a number whose share is [start, start + size) of `total`.
   void Put(uint64_t start, uint64_t size, uint64_t total) { Narrow(range_ / total, start, size); }
-  // Yes with a probability of `yes` / 2^16, which is neither 0 nor 2^16.
+  // A 1 has the probability `yes` / 2^16, with 0 < yes < 2^16.
   void PutBit(bool bit, uint32_t yes) {
     Narrow(range_ >> 16, bit ? 0 : yes, bit ? yes : (1 << 16) - yes);
   }
-  // Bits as they are, up to 32.
+  // Up to 32 bits, verbatim.
   void PutRaw(uint32_t bits, int count) { Narrow(range_ >> count, bits, 1); }
   // Returns the end.
   std::byte* End() {
-    // Any number within the range will do: one that ends with zeros, which the decoder assumes.
+    // Any number in the range is valid: take one that ends with zeros, which the decoder assumes.
     Add(0xffffffff);
     Emit();
     while (at_ > begin_ && at_[-1] == std::byte{0}) --at_;
@@ -45,7 +45,7 @@ class RangeEncoder {
   void Add(uint64_t more) {
     low_ += more;
     if (low_ >= more) return;
-    // The carry goes into what has been written.
+    // Propagate the carry into bytes written before.
     for (std::byte* p = at_; p > begin_;) {
       --p;
       *p = static_cast<std::byte>(static_cast<uint8_t>(*p) + 1);
@@ -62,7 +62,7 @@ class RangeEncoder {
   uint64_t low_ = 0, range_ = ~uint64_t{0};
 };
 
-// Takes any bytes; what has been altered decodes to other numbers.
+// Accepts any bytes; altered ones decode to other numbers.
 class RangeDecoder {
  public:
   explicit RangeDecoder(std::span<const std::byte> from)
@@ -71,7 +71,7 @@ class RangeDecoder {
     code_ |= Next();
   }
 
-  // Which number of `total`: then Take says what it was part of.
+  // A number below `total`; then call Take with the share that contains it.
   uint64_t Get(uint64_t total) {
     part_ = range_ / total;
     return std::min(code_ / part_, total - 1);
@@ -118,7 +118,8 @@ class RangeDecoder {
   uint64_t code_ = 0, range_ = ~uint64_t{0}, part_ = 0;
 };
 
-// How likely a bit is, of 2^16, by those before it (Krichevsky and Trofimov 1981; at last by the latest 128).
+// The probability of a bit, times 2^16, estimated from earlier ones (Krichevsky and Trofimov 1981; in the end
+// about the latest 128).
 class AdaptiveBit {
  public:
   uint32_t yes() const { return yes_; }

@@ -1,5 +1,5 @@
-// Lengths of steps as symbols: 1, 2, 3, 4-5, 6-7, 8-11, ...: the highest bit and the one below. The bits below
-// these follow as they are.
+// Symbols of step lengths: 1, 2, 3, 4-5, 6-7, 8-11, ...: the highest bit and the next one. Lower bits are coded
+// verbatim.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@ inline constexpr int kSymbols = 63;
 
 inline int SymbolOf(uint32_t length) {
   const int high = std::bit_width(length) - 1;
-  // Without a branch: none is below the bit of 1, and 31 places below there is nothing.
+  // No branch for length 1: it has no next bit, and (high - 1) & 31 = 31 shifts in a 0.
   return std::max(2 * high - 1 + static_cast<int>(length >> ((high - 1) & 31) & 1), 0);
 }
 
-// Of each symbol: the least length, and how many bits follow.
+// For each symbol: the least length and the number of low bits.
 struct SymbolTable {
   std::array<uint32_t, kSymbols> least{};
   std::array<uint8_t, kSymbols> raw_bits{};

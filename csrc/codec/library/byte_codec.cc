@@ -1,4 +1,4 @@
-// Wire format: a byte, 0 = the values as they are follow, 1 = what the library made of them.
+// Wire format: a byte, then for 0 the values as they are, for 1 the library's encoding.
 #include "codec/library/byte_codec.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::byte kStored{0};
 constexpr std::byte kCompressed{1};
 
-struct Planes {};   // use of the workspace
+struct Planes {};   // key of a workspace buffer
 
 }  // namespace
 
@@ -41,7 +41,7 @@ Result<int64_t> ByteCodec::DoEncode(DType dtype, const void* src, int64_t count,
     BestShuffleKernels().shuffle(from, bytes / word_bytes, word_bytes, planes);
     from = planes;
   }
-  // No room for as many bytes as the values take: then they are stored.
+  // With bytes - 1 of room, incompressible values do not fit, and are stored.
   const int64_t compressed = Compress(from, bytes, dst + 1, bytes - 1, context.workspace);
   dst[0] = compressed > 0 ? kCompressed : kStored;
   if (compressed > 0) return 1 + compressed;

@@ -1,5 +1,5 @@
-// What "zstd" and "lz4" share: byte planes, a general compressor, and values stored as they are
-// where it gains nothing.
+// The base class of "zstd" and "lz4": byte planes through a general compressor; values that do not
+// shrink are stored as they are.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ class ByteCodec : public Codec {
  protected:
   ByteCodec(const CodecOptions& options, bool slow);
 
-  // Fewer than this no compressed `bytes` bytes have.
+  // A lower bound of the compressed size of `bytes` bytes.
   virtual int64_t MinCompressedBytes(int64_t bytes) const = 0;
-  // Compresses `bytes` bytes into at most `room`; 0 where they do not fit.
+  // Compresses `bytes` bytes into at most `room`; returns 0 if they do not fit.
   virtual int64_t Compress(const std::byte* src, int64_t bytes, std::byte* dst, int64_t room,
                            Workspace& workspace) const = 0;
-  // Whether `src` was exactly `bytes` bytes, which are then in `dst`.
+  // Decompresses to `dst`. False unless `src` decodes to exactly `bytes` bytes.
   virtual bool Decompress(std::span<const std::byte> src, std::byte* dst, int64_t bytes,
                           Workspace& workspace) const = 0;
 

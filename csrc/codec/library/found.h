@@ -1,4 +1,4 @@
-// The one object of a library's class, made once the library is found.
+// The singleton of a library's class, created once the library is found.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace jaxccomp::library {
 
-// `L` opens its library when constructed and says in missing() why it cannot be used. A failure is
-// not remembered: the library may be installed, or its path be added, later.
+// `L` opens its library in its constructor; missing() says why it cannot be used. Failures are not
+// cached: the library may be installed, or its path added, later.
 template <typename L>
 class Found {
  public:
@@ -17,11 +17,11 @@ class Found {
     if (library_ != nullptr) return "";
     auto library = std::make_unique<L>();
     if (!library->missing().empty()) return library->missing();
-    library_ = library.release();   // for good: codecs use it
+    library_ = library.release();   // never freed: codecs use it
     return "";
   }
 
-  // Once Missing() has said nothing.
+  // Call after Missing() has returned "".
   static const L& Get() { return *library_; }
 
  private:

@@ -1,4 +1,4 @@
-// The rows of codecs that use a library found at run time.
+// The table rows of codecs that use a library found at run time.
 #include "codec/library/rows.h"
 #include "codec/rows.h"
 

@@ -28,7 +28,7 @@ class Lz4 {
 
 using Library = Found<Lz4>;
 
-struct State {};   // use of the workspace
+struct State {};   // key of a workspace buffer
 
 class Lz4Codec final : public ByteCodec {
  public:
@@ -36,7 +36,7 @@ class Lz4Codec final : public ByteCodec {
       : ByteCodec(options, /*slow=*/false), acceleration_(static_cast<int>(options.Integer("acceleration"))) {}
 
  protected:
-  // No byte of a block stands for more than 255 bytes.
+  // A byte of an LZ4 block decodes to at most 255 bytes.
   int64_t MinCompressedBytes(int64_t bytes) const override {
     return bytes / 255 + (bytes % 255 != 0);
   }

@@ -1,5 +1,5 @@
-// Byte planes: the first bytes of all words, then the second ones, and so on. What general
-// compressors make of floats is mostly in the planes of the exponents.
+// Byte planes: the first bytes of all words, then the second ones, and so on. General compressors
+// gain mostly in the exponents' planes.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace jaxccomp::library {
 
-// The integer that a value is, or one of the two parts of a complex value.
+// The bytes of a real value, or of one part of a complex value.
 constexpr int64_t WordBytes(DType dtype) {
   const bool complex = dtype == DType::kComplex64 || dtype == DType::kComplex128;
   return complex ? SizeBytes(dtype) / 2 : SizeBytes(dtype);
 }
 
-// All give the same bytes. Pointers need no alignment and do not overlap.
+// All tables give the same bytes. Pointers need no alignment and do not overlap.
 struct ShuffleKernels {
   const char* name;
   // dst[p * count + i] = byte p of word i, for words of 2, 4 or 8 bytes.
@@ -25,7 +25,7 @@ struct ShuffleKernels {
   void (*unshuffle)(const std::byte* src, int64_t count, int64_t word_bytes, std::byte* dst);
 };
 
-// The tables that this machine can run, the best first; never empty.
+// The tables that this machine can run, the fastest first; never empty.
 std::span<const ShuffleKernels* const> RunnableShuffleKernels();
 inline const ShuffleKernels& BestShuffleKernels() { return *RunnableShuffleKernels().front(); }
 

@@ -1,5 +1,5 @@
-// Byte planes with AVX2: even bytes are parted from odd ones once for words of two bytes, twice for
-// four, three times for eight.
+// Byte planes with AVX2: even and odd bytes are separated once for words of two bytes, twice for four,
+// three times for eight.
 #if defined(__x86_64__)
 #include "codec/library/shuffle.h"
 #include "codec/vectors.inl"
@@ -12,7 +12,7 @@ namespace {
 
 using namespace vectors;
 
-// `v` holds 32 words one after the other; then v[p] holds byte p of each.
+// `v` holds 32 consecutive words; afterwards v[p] holds byte p of each.
 template <int kWordBytes>
 inline void Part(U8* v) {
   if constexpr (kWordBytes > 1) {
@@ -22,7 +22,7 @@ inline void Part(U8* v) {
     for (int i = 0; i < kHalf; ++i) {
       const U16 a = U16(v[2 * i]), b = U16(v[2 * i + 1]);
       const U8 e = Pack16(U8(a & low), U8(b & low)), o = Pack16(U8(a >> 8), U8(b >> 8));
-      even[i] = U8(_mm256_permute4x64_epi64(Native(e), 0xd8));   // packing is within lanes
+      even[i] = U8(_mm256_permute4x64_epi64(Native(e), 0xd8));   // Pack16 works within lanes
       odd[i] = U8(_mm256_permute4x64_epi64(Native(o), 0xd8));
     }
     Part<kHalf>(even);

@@ -1,5 +1,5 @@
-// The table of Shuffle<word bytes> and Unshuffle<word bytes>, which the file that includes this has
-// defined in its anonymous namespace.
+// The table of Shuffle<word bytes> and Unshuffle<word bytes>, which the including file defines in its
+// anonymous namespace.
 constexpr ShuffleKernels TableOf(const char* name) {
   return {name,
           [](const std::byte* src, int64_t count, int64_t word_bytes, std::byte* dst) {

@@ -1,5 +1,5 @@
-// Wire format: a byte, 0 = the values as they are follow, 1 = a zfp stream without a header, of a
-// field of one dimension.
+// The codec "zfp". Wire format: a byte, then for 0 the values as they are, for 1 a zfp stream of a
+// one-dimensional field, without a header.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::byte kStored{0};
 constexpr std::byte kCompressed{1};
 
-struct StreamBytes {};   // uses of the workspace
+struct StreamBytes {};   // keys of workspace buffers
 struct AlignedValues {};
 struct CheckedValues {};
 
@@ -27,7 +27,7 @@ double Largest(const T* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const T magnitude = std::fabs(values[i]);
     largest = magnitude > largest ? magnitude : largest;
-    finite &= magnitude <= std::numeric_limits<T>::max();   // NaN is not
+    finite &= magnitude <= std::numeric_limits<T>::max();   // false for NaN
   }
   return finite ? largest : std::numeric_limits<double>::infinity();
 }
@@ -50,7 +50,7 @@ class ZfpCodec final : public Codec {
         precision_(static_cast<unsigned>(options.Integer("precision"))),
         tolerance_(options.Number("tolerance")) {}
 
-  // zfp promises nothing for a rate or a precision: the error depends on the largest value of four.
+  // With a rate or a precision there is no bound: the error depends on the largest value of four.
   ErrorBound Bound(DType) const override {
     const double infinity = std::numeric_limits<double>::infinity();
     return {.absolute = tolerance_ > 0 ? tolerance_ : infinity};
@@ -103,7 +103,7 @@ class ZfpCodec final : public Codec {
     Configure(zfp, dtype);
     const bool aligned = reinterpret_cast<uintptr_t>(dst) % SizeBytes(dtype) == 0;
     void* out = aligned ? dst : context.workspace.Bytes<AlignedValues>(bytes);
-    // Zeros follow, as far as any stream can make the library read.
+    // Append zeros as far as an invalid stream can make the library read.
     const int64_t readable = std::max(zfp.Describe(dtype, out, count), there) + kPadBytes;
     std::byte* stream = context.workspace.Bytes<StreamBytes>(readable);
     std::memcpy(stream, src.data(), there);
@@ -133,7 +133,7 @@ class ZfpCodec final : public Codec {
     }
   }
 
-  // The bytes of the stream; 0 where the values are to be stored.
+  // Returns the bytes of the stream; 0: store the values.
   template <typename T>
   int64_t Compress(DType dtype, const void* src, int64_t count, std::byte* dst,
                    Workspace& workspace) const {
@@ -145,7 +145,7 @@ class ZfpCodec final : public Codec {
     }
     const T* values = static_cast<const T*>(src);
     const double largest = Largest(values, count);
-    // What is close to infinity could become infinite.
+    // Values near the greatest one could become infinite.
     if (!(largest <= std::numeric_limits<T>::max() / 16)) return 0;
     Configure(zfp, dtype);
     const int64_t room = zfp.Describe(dtype, values, count) + kPadBytes;
@@ -153,7 +153,7 @@ class ZfpCodec final : public Codec {
     if (!zfp.Rewind(stream, room)) return 0;
     const int64_t compressed = zfp.Compress();
     if (compressed == 0 || compressed >= bytes) return 0;
-    // zfp keeps to the tolerance as far as the precision of its integers goes.
+    // zfp keeps the tolerance only within its integers' precision: otherwise decode and check.
     const double safe = largest * (sizeof(T) == 4 ? 0x1p-20 : 0x1p-48);
     if (tolerance_ > 0 && !(safe <= tolerance_)) {
       std::byte* checked = workspace.Bytes<CheckedValues>(bytes);

@@ -3,7 +3,7 @@
 namespace jaxccomp::library {
 namespace {
 
-// Version 1 of the interface; 0.5 has other types in it.
+// Version 1 of the interface; 0.5 has different types.
 constexpr const char* kSonames[] = {"libzfp.so.1"};
 constexpr unsigned kStreamFormat = 5;
 

@@ -1,4 +1,4 @@
-// libzfp's functions, and the objects that they work on.
+// libzfp's functions and objects.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class Zfp {
   Zfp();
   const std::string& missing() const { return missing_; }
 
-  // What the library calls uint and zfp_bool are int here.
+  // The library's types uint and zfp_bool are unsigned and int here.
   void* (*open)(void*) = nullptr;
   void (*close)(void*) = nullptr;
   void (*set_bits)(void*, void*) = nullptr;
@@ -44,10 +44,10 @@ class Zfp {
 
 using ZfpLibrary = Found<Zfp>;
 
-// For float32 and float64.
+// The library's number of float32 or float64.
 constexpr int ZfpType(DType dtype) { return dtype == DType::kFloat32 ? 3 : 4; }
 
-// The library's objects, kept in the workspace: making them allocates.
+// The library's objects, kept in the workspace because creating them allocates.
 class ZfpObjects {
  public:
   ZfpObjects()
@@ -64,8 +64,8 @@ class ZfpObjects {
   bool there() const { return stream_ != nullptr && field_ != nullptr; }
   void* stream() const { return stream_; }
 
-  // The field is `count` values at `values`. Returns the most bytes that a stream of it can have,
-  // and that reading any stream, valid or not, takes.
+  // Sets the field to `count` values at `values`. Returns the most bytes of its stream, which is also
+  // the most that the library reads of any stream, valid or not.
   int64_t Describe(DType dtype, const void* values, int64_t count) {
     zfp_.set_pointer(field_, const_cast<void*>(values));
     zfp_.set_type(field_, ZfpType(dtype));
@@ -73,7 +73,7 @@ class ZfpObjects {
     return static_cast<int64_t>(zfp_.maximum_size(stream_, field_));
   }
 
-  // Reads and writes `bytes` bytes at `at` from now on.
+  // Sets the stream to the `bytes` bytes at `at`, and rewinds it.
   bool Rewind(std::byte* at, int64_t bytes) {
     if (at != at_ || bytes > bytes_) {
       if (bits_ != nullptr) zfp_.close_bits(bits_);

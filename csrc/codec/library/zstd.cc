@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kSonames[] = {"libzstd.so.1"};
 
-// Of the stable interface; the parameters' numbers are part of it.
+// Numbers of the stable interface's parameters.
 constexpr int kCompressionLevel = 100;
 constexpr int kContentSizeFlag = 200;
 constexpr int kResetSession = 1;
@@ -69,7 +69,7 @@ class ZstdCodec final : public ByteCodec {
       : ByteCodec(options, /*slow=*/true), level_(static_cast<int>(options.Integer("level"))) {}
 
  protected:
-  // A frame's header and for each block, of at most 128 KiB, a header and a byte.
+  // A frame's header; and a header and a byte for each block of at most 128 KiB.
   int64_t MinCompressedBytes(int64_t bytes) const override {
     constexpr int64_t kBlockBytes = 128 << 10;
     return 6 + 4 * (bytes / kBlockBytes + (bytes % kBlockBytes != 0));
@@ -79,7 +79,7 @@ class ZstdCodec final : public ByteCodec {
                    Workspace& workspace) const override {
     const Zstd& zstd = Library::Get();
     void* context = workspace.Get<Compressor>().context.get();
-    // Parameters cannot be set where values that did not fit left it.
+    // Reset first: a compression that did not fit leaves the context in a state that rejects parameters.
     if (context == nullptr || zstd.is_error(zstd.reset(context, kResetSession)) ||
         zstd.is_error(zstd.set_parameter(context, kCompressionLevel, level_)) ||
         zstd.is_error(zstd.set_parameter(context, kContentSizeFlag, 0))) {
@@ -93,7 +93,7 @@ class ZstdCodec final : public ByteCodec {
                   Workspace& workspace) const override {
     const Zstd& zstd = Library::Get();
     void* context = workspace.Get<Decompressor>().context.get();
-    // One frame and nothing else. Errors are sizes that cannot be.
+    // Exactly one frame. Error codes are impossible sizes.
     return context != nullptr && zstd.frame_bytes(src.data(), src.size()) == src.size() &&
            zstd.decompress(context, dst, bytes, src.data(), src.size()) ==
                static_cast<size_t>(bytes);

@@ -7,10 +7,10 @@
 namespace jaxccomp::lossless {
 namespace {
 
-// A look at so many bytes tells noise from everything else.
+// This many bytes distinguish noise from other data.
 constexpr int64_t kGlance = 128;
-// Noise of 8 bits shows 101 +- 4 different bytes at a glance, of 7 bits 81 +- 4. What shows more
-// than this has too many symbols as common as those that can be coded.
+// kGlance bytes of 8-bit noise have 101 +- 4 distinct values, of 7-bit noise 81 +- 4. A plane with more
+// than this has too many equally common symbols to be coded.
 constexpr int kNoise = 84;
 
 struct Symbol {
@@ -26,8 +26,8 @@ bool IsNoise(const uint8_t* sample, int64_t count) {
   return distinct > kNoise;
 }
 
-// A key for each byte that occurs, which is greater the commoner the byte is and among equally
-// common ones the smaller: count << 8 | ~byte. Returns how many there are.
+// Writes a sort key for each byte that occurs: count << 8 | ~byte. Commoner bytes have greater keys, and
+// of equally common ones the smaller byte. Returns the number of keys.
 int Keys(const Kernels& kernels, const uint8_t* sample, int64_t count, int32_t* keys) {
   uint16_t counts[256];
   kernels.histogram(sample, count, counts);
@@ -44,7 +44,7 @@ int Keys(const Kernels& kernels, const uint8_t* sample, int64_t count, int32_t* 
   return distinct;
 }
 
-// The greatest keys first, as many of them as can be symbols.
+// Sorts the greatest keys first, at least as many as can be symbols.
 void SortFirst(int32_t* keys, int count, int32_t* sorted) {
   constexpr int kFew = 48;
   if (count > kFew) {
@@ -53,7 +53,7 @@ void SortFirst(int32_t* keys, int count, int32_t* sorted) {
     std::copy(keys, keys + kept, sorted);
     return;
   }
-  // The place of a key is the number of greater ones: no branch that could be mispredicted.
+  // A key's place is the number of greater keys: no mispredicted branches.
   for (int i = 0; i < count; ++i) {
     int place = 0;
     for (int j = 0; j < count; ++j) place += keys[j] > keys[i];
@@ -61,11 +61,11 @@ void SortFirst(int32_t* keys, int count, int32_t* sorted) {
   }
 }
 
-// The code widths of levels that take the fewest bits for the sample: from the last level back, for
-// every number of symbols that the levels before may have taken, the better of ending there and of
+// Finds the code widths of the levels that need the fewest bits for the sample, by dynamic programming
+// from the last level back: for each number of symbols used before, the best of ending there or of
 // either width. Returns the bits.
 int64_t BestLevels(const Symbol* symbols, int symbol_count, int64_t count, uint8_t* code_bits) {
-  int64_t remaining[kMaxSymbols + 1];   // bytes that are none of the first symbols
+  int64_t remaining[kMaxSymbols + 1];   // bytes that are not among the first s symbols
   remaining[0] = count;
   for (int s = 0; s < kMaxSymbols; ++s) {
     remaining[s + 1] = remaining[s] - (s < symbol_count ? symbols[s].count : 0);
@@ -79,7 +79,7 @@ int64_t BestLevels(const Symbol* symbols, int symbol_count, int64_t count, uint8
       const int64_t two = 2 * remaining[used] + bits[level + 1][used + 3];
       int64_t best = std::min(one, two);
       choice[level][used] = one <= two ? 1 : 2;
-      // Without a symbol there is no level; the first one there is in any case.
+      // A level needs a symbol; the first level always exists.
       if (level > 0 && (used >= symbol_count || 8 * remaining[used] <= best)) {
         best = 8 * remaining[used];
         choice[level][used] = 0;
@@ -117,7 +117,7 @@ PlaneHeader AnalyzePlane(const Kernels& kernels, const uint8_t* sample, int64_t 
   for (int level = 0; level < kMaxLevels && code_bits[level] != 0; ++level) {
     header.code_bits[level] = code_bits[level];
     for (int s = 0; s < SymbolsOfLevel(code_bits[level]); ++s, ++used) {
-      // A level short of symbols repeats its first, which the kernels allow.
+      // A level with too few symbols repeats its first; the kernels allow it.
       header.symbols[level][s] = used < kept ? symbols[used].byte : header.symbols[level][0];
     }
   }

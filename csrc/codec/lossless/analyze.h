@@ -1,4 +1,4 @@
-// Chooses the symbols and the levels of a plane from a sample of its bytes.
+// Chooses a plane's symbols and levels from a sample of its bytes.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace jaxccomp::lossless {
 
-// `count` bytes, padded, of a plane of `width` bits, 1 <= count < 2^16. The outcome is a raw plane
-// where coding would not save a fiftieth. The same on every machine: it decides what goes on the
-// wire.
+// `sample`: `count` padded bytes of a plane of `width` bits, 1 <= count < 2^16. Chooses a raw plane
+// unless coding saves at least 2 %. Must give the same result on every machine: it decides the bytes
+// on the wire.
 PlaneHeader AnalyzePlane(const Kernels& kernels, const uint8_t* sample, int64_t count,
                          int width);
 

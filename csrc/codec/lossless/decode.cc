@@ -7,7 +7,7 @@
 namespace jaxccomp::lossless {
 namespace {
 
-// A few bytes, most of the time: cheaper than a call.
+// Usually a few bytes: cheaper than a call of memcpy.
 void CopyPadded(uint8_t* dst, const std::byte* src, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kPadBytes) std::memcpy(dst + i, src + i, kPadBytes);
 }
@@ -101,7 +101,7 @@ bool Decoder::ReadPlaneHeader(int p) {
   return true;
 }
 
-// Reads plane p's entry, and checks that what it announces can be of a block of n words.
+// Reads plane p's entry, and checks that its numbers are possible for a block of n words.
 bool Decoder::ReadEntry(int p, int64_t n, BlockEntry& entry) {
   const PlaneHeader& header = headers_[p];
   const uint64_t mode = LoadLittleEndian(index_, 2);
@@ -131,7 +131,7 @@ bool Decoder::ReadEntry(int p, int64_t n, BlockEntry& entry) {
 
 bool Decoder::NextStored(void* dst, int64_t n) {
   const int64_t bytes = n * Info(layout_).word_bytes;
-  std::memcpy(dst, at_, bytes);   // StartSegment has seen that all of the segment is there
+  std::memcpy(dst, at_, bytes);   // StartSegment has checked that the whole segment is there
   at_ += bytes;
   return true;
 }
@@ -154,7 +154,7 @@ bool Decoder::NextPlanes(void* dst, const void* ref, int64_t n) {
           const int64_t bits_bytes = BitPlaneBytes(1, n);
           bytes += BitPlaneBytes(1, bits_bytes) + entry.set_bytes - bits_bytes;
         }
-        // An encoder sends such a plane raw. This bounds what a block takes.
+        // An encoder sends such a plane raw. The check bounds a block's bytes.
         if (bytes >= plane_bytes[p]) return false;
         plane_bytes[p] = bytes;
       }
@@ -181,7 +181,7 @@ bool Decoder::NextPlanes(void* dst, const void* ref, int64_t n) {
     }
     at += plane_bytes[p];
   }
-  // The last plane's first level is left to the merge, where that can do it.
+  // decode_merge also decodes the last plane's first level, if it can.
   const int last = info.planes - 1;
   const auto fused = kernels_.decode_merge[static_cast<int>(layout_)];
   const bool fuse = fused != nullptr && headers_[last].code_bits[0] == 2 && n % 64 == 0 &&
@@ -205,8 +205,8 @@ bool Decoder::NextPlanes(void* dst, const void* ref, int64_t n) {
   return true;
 }
 
-// Decodes plane p, all of whose bytes are at `at`, into the workspace; false when the counts of
-// its entry are not those of its bits.
+// Decodes plane p, whose bytes are all at `at`, into the workspace. False if its entry's counts do not
+// match its bits.
 bool Decoder::DecodePlane(int p, const BlockEntry& entry, int64_t n, const std::byte* at) {
   const PlaneHeader& header = headers_[p];
   uint8_t* const out = workspace_.planes[p];
@@ -252,7 +252,7 @@ bool Decoder::DecodeEscapes(int p, const BlockEntry& entry, int64_t n, int first
       at += BitPlaneBytes(header.code_bits[levels], counts[levels]);
     }
   }
-  // A copy, since hostile bits may ask for more than there are.
+  // Copy: hostile bits may read past the escapes.
   CopyPadded(workspace_.escapes[levels - 1], at, counts[levels]);
   for (int l = levels - 1; l >= first; --l) {
     uint8_t* const into = l == 0 ? workspace_.planes[p] : workspace_.escapes[l - 1];

@@ -1,4 +1,4 @@
-// The chunk payload to values, a block at a time.
+// The decoder: chunk payload to values, a block at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,8 @@
 
 namespace jaxccomp::lossless {
 
-// Reads a payload that is not trusted: Open and Next give kDataLoss for what is not a valid
-// encoding, and then nothing else may be called. Bytes that are valid but not what was sent are
-// for the frame's checksum to find.
+// Reads an untrusted payload. Open and Next return kDataLoss for an invalid encoding; call nothing
+// else afterwards. Altered bytes that are still valid can only be found by a frame's checksum.
 //
 //   Decoder decoder(kernels, workspace);
 //   decoder.Open(layout, payload, words, delta);
@@ -24,13 +23,13 @@ class Decoder {
   Decoder(const Kernels& kernels, Workspace& workspace)
       : kernels_(kernels), workspace_(workspace) {}
 
-  // `delta`: whether the caller has a reference; the payload must have been made with one then.
+  // `delta`: the caller has a reference; then the payload must have been encoded with one.
   Status Open(Layout layout, std::span<const std::byte> payload, int64_t words, bool delta);
 
-  // The words that the next call of Next() yields; 0 at the end.
+  // The words of the next block; 0 at the end.
   int64_t next_words() const { return remaining_ < kBlockWords ? remaining_ : kBlockWords; }
 
-  // Decodes the next block to `dst`; `ref` is where the same words of the reference are, or null.
+  // Decodes the next block to `dst`; `ref`: the reference's words of this block, or null.
   Status Next(void* dst, const void* ref);
 
  private:
@@ -51,10 +50,10 @@ class Decoder {
   const std::byte* at_ = nullptr;
   const std::byte* end_ = nullptr;
   int64_t remaining_ = 0;           // words of the chunk
-  int64_t segment_remaining_ = 0;   // and of the segment
+  int64_t segment_remaining_ = 0;   // words of the segment
   SegmentKind kind_ = SegmentKind::kStored;
   PlaneHeader headers_[kMaxPlanes];
-  // The byte that a plane of the workspace is filled with, or -1.
+  // The byte that fills a plane of the workspace, or -1.
   int filled_[kMaxPlanes];
   const std::byte* index_ = nullptr;
 };

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNotEncoded = -1;
 
-// A few bytes, most of the time: cheaper than a call.
+// Usually a few bytes: cheaper than a call of memcpy.
 void CopyPadded(void* dst, const void* src, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kPadBytes) {
     std::memcpy(static_cast<std::byte*>(dst) + i, static_cast<const std::byte*>(src) + i,
@@ -21,7 +21,7 @@ void CopyPadded(void* dst, const void* src, int64_t bytes) {
 
 uint8_t* Bytes(std::byte* at) { return reinterpret_cast<uint8_t*>(at); }
 
-// Words, and their reference if there is one.
+// Words and their reference, which may be null.
 struct Source {
   const std::byte* src;
   const std::byte* ref;
@@ -49,13 +49,13 @@ class SegmentEncoder {
   }
 
  private:
-  // Samples every plane; whether any is worth coding.
+  // Samples every plane; returns whether any is worth coding.
   bool Analyze(Source source, int64_t words) {
     constexpr int64_t kRun = 64, kRuns = 16;   // kRuns and 5 have no common factor
     uint8_t* planes[kMaxPlanes];
     int64_t sampled = 0;
     const int64_t stride = std::max(words / kRuns / 64 * 64, kRun);
-    // In an order in which a glance at the first of them is a glance at distant ones.
+    // Distant runs first, so that the glance at the first samples covers the segment.
     for (int64_t run = 0; run < kRuns; ++run) {
       const int64_t begin = run * 5 % kRuns * stride;
       const int64_t n = std::min(kRun, words - begin);
@@ -106,15 +106,15 @@ class SegmentEncoder {
 
   std::byte* EncodeBlock(Source source, int64_t n, std::byte* index, std::byte* dst) {
     uint8_t* planes[kMaxPlanes];
-    // Raw planes of whole bytes are split to where they stay.
+    // Raw planes of whole bytes are split directly to their place in the output.
     std::byte* at = dst;
     for (int p = 0; p < info_.planes; ++p) {
       const bool in_place = !headers_[p].coded() && info_.width[p] == 8;
       planes[p] = in_place ? Bytes(at) : workspace_.planes[p];
       if (!headers_[p].coded()) at += RawPlaneBytes(info_.width[p], n);
     }
-    // The last plane's first level in the same pass, to its place if that is known already: if the
-    // plane is the only coded one.
+    // The same pass encodes the last plane's first level; directly to its place if that is known, which
+    // is so if the plane is the only coded one.
     const int last = info_.planes - 1;
     const auto fused = kernels_.split_encode[static_cast<int>(layout_)];
     const bool fuse = fused != nullptr && headers_[last].code_bits[0] == 2 && n % 64 == 0;
@@ -139,7 +139,7 @@ class SegmentEncoder {
       if (entry.mode != BlockMode::kRaw) {
         at = end;
       } else {
-        // A fused pass has left nothing of the plane. This is rare enough to cut all of them again.
+        // The fused pass did not write the plane: split again. This is rare.
         if (p == last && fuse) {
           kernels_.split[static_cast<int>(layout_)](source.src, source.ref, n, planes);
         }
@@ -157,16 +157,16 @@ class SegmentEncoder {
     return at;
   }
 
-  // Packs without touching what follows: another plane may be there already.
+  // Packs without overwriting the bytes after the plane: another plane may be there.
   void PackKeeping(const uint8_t* plane, int64_t n, int width, std::byte* dst) {
     uint8_t* const packed = Bytes(workspace_.tail);
     kernels_.pack(plane, n, width, packed);
     std::memcpy(dst, packed, BitPlaneBytes(width, n));
   }
 
-  // Writes the coded form of plane p and its entry, and returns its end; leaves it to the caller
-  // to write a plane that is better off raw. `first_escapes`: how many of the first level's there
-  // are in the workspace, or kNotEncoded.
+  // Writes the coded form of plane p and its entry, and returns its end. The caller writes planes that
+  // are smaller raw. `first_escapes`: the number of the first level's escapes in the workspace, or
+  // kNotEncoded.
   std::byte* EncodePlane(int p, int64_t n, int64_t first_escapes, BlockEntry& entry,
                          std::byte* dst) {
     const PlaneHeader& header = headers_[p];
@@ -213,8 +213,8 @@ class SegmentEncoder {
     return bytes[0] == byte && std::memcmp(bytes, bytes + 1, n - 1) == 0;
   }
 
-  // The first level's bits, or where it is shorter a bit per byte of them and the bytes that are
-  // not 0: the code of a level of its own, with the symbol 0.
+  // Writes the first level's bits; if shorter, a bit per byte of them and the nonzero bytes, which is the
+  // code of another level with the symbol 0.
   std::byte* WriteSparse(int64_t bits_bytes, std::byte* at, BlockEntry& entry) {
     constexpr uint8_t kZero[3] = {};
     uint8_t* const set = workspace_.escapes[kMaxLevels - 1];
@@ -248,8 +248,8 @@ class SegmentEncoder {
 }  // namespace
 
 int64_t EncodeBoundBytes(Layout layout, int64_t words) {
-  // A block may need more room while it is encoded than it will take: a coded plane up to 20 bits
-  // per byte, before it is found to be better off raw.
+  // A block may need more room during encoding than afterwards: a coded plane up to 20 bits per byte,
+  // before it is replaced by the raw plane.
   const int64_t block = std::min(words, kBlockWords);
   const int64_t segment_blocks = (std::min(words, kSegmentWords) + kBlockWords - 1) / kBlockWords;
   const int planes = Info(layout).planes;
@@ -261,8 +261,8 @@ int64_t EncodeBoundBytes(Layout layout, int64_t words) {
 }
 
 int64_t LeastEncodedBytes(Layout layout, int64_t words) {
-  // A segment of planes has a byte for its kind, for each plane widths and a symbol, and an entry
-  // per block; a stored one, which may be shorter, has its words.
+  // A segment of planes has a byte for its kind, and for each plane the code widths, a symbol and an
+  // entry per block. A stored segment has a byte and its words, which may be shorter.
   const int64_t planes = Info(layout).planes;
   const auto least = [&](int64_t n) {
     const int64_t blocks = (n + kBlockWords - 1) / kBlockWords;

@@ -1,4 +1,4 @@
-// Values to the chunk payload.
+// The encoder: values to chunk payload.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace jaxccomp::lossless {
 
-// What `dst` must hold to encode `words` words (not negative, and their bytes can be counted).
+// The bytes that Encode needs in `dst` for `words` words (not negative; their bytes do not overflow).
 // The encoding itself takes at most the chunk header, a byte per segment and the words.
 int64_t EncodeBoundBytes(Layout layout, int64_t words);
 
-// What no encoding is shorter than: a header per segment and an index entry per block of the
-// planes, all of which are constant.
+// A lower bound of the encoding's bytes: all planes are constant, with a header per segment and an
+// index entry per block.
 int64_t LeastEncodedBytes(Layout layout, int64_t words);
 
-// Returns the bytes written. `dst` holds EncodeBoundBytes; what follows the encoding in it is
-// overwritten too. `ref` is null or as large as `src`.
+// Returns the bytes written. `dst` holds EncodeBoundBytes; bytes after the encoding may be
+// overwritten. `ref` is null or as large as `src`.
 int64_t Encode(const Kernels& kernels, Layout layout, const void* src, const void* ref,
                int64_t words, std::byte* dst, Workspace& workspace);
 

@@ -1,5 +1,5 @@
-// The wire format of the codec "lossless" in constants and sizes; docs/wire_format_lossless.md has
-// it in words. All of it is little-endian.
+// Constants and sizes of the wire format of the codec "lossless" (docs/wire_format_lossless.md). All
+// of it is little-endian.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace jaxccomp::lossless {
 
-// Words and bit planes are moved as they lie in memory.
+// Words and bit planes are copied in the machine's byte order.
 static_assert(std::endian::native == std::endian::little);
 
 inline constexpr uint8_t kVersion = 1;
@@ -20,7 +20,7 @@ inline constexpr uint8_t kVersion = 1;
 inline constexpr int64_t kChunkHeaderBytes = 8;
 inline constexpr uint8_t kFlagDelta = 1;   // words were XORed with a reference
 
-// A segment has its own symbols; a block, its own entry in the segment's index.
+// A segment has its own symbols; a block has its own entry in the segment's index.
 inline constexpr int64_t kSegmentWords = 1 << 15;
 inline constexpr int64_t kBlockWords = 1 << 14;
 
@@ -45,25 +45,25 @@ struct PlaneHeader {
 };
 inline constexpr int64_t kDescriptorBytes = 2;   // the code widths, two bits each
 
-// What the index says of one coded plane in one block.
+// The mode of one coded plane in one block, in the index.
 enum class BlockMode : uint8_t {
   kConstant = 0,   // every byte is the first symbol
   kRaw = 1,
   kCoded = 2,
-  kSparse = 3,     // coded, and of the first level's bits only the bytes that are not 0
+  kSparse = 3,     // coded; of the first level's bits only the nonzero bytes are sent
 };
 
-// An entry has a number of 16 bits, and one for each level of its plane.
+// An entry has 16 bits, and 16 more for each level of its plane.
 inline constexpr int64_t EntryBytes(int64_t levels) { return 2 + 2 * levels; }
 
 struct BlockEntry {
   BlockMode mode = BlockMode::kConstant;
-  int64_t set_bytes = 0;                 // kSparse: bytes that are not 0
+  int64_t set_bytes = 0;                 // kSparse: nonzero bytes
   int64_t escapes[kMaxLevels] = {};      // bytes that each level passes on
 };
 
-// The bytes of `width` bit planes of `count` values: for each 64 values `width` words of 64 bits,
-// for the rest `width` pieces of as few bytes as will do.
+// The bytes of `width` bit planes of `count` values: for each 64 values `width` words of 64 bits; for
+// the rest `width` pieces of as few bytes as possible.
 inline constexpr int64_t BitPlaneBytes(int64_t width, int64_t count) {
   return width * ((count >> 6 << 3) + (((count & 63) + 7) >> 3));
 }

@@ -1,4 +1,5 @@
-// The last plane together with the words, in vectors of 64 bytes. A part of kernels.inl.
+// Splitting words and coding the last plane in one pass, with vectors of 64 bytes. A part of
+// kernels.inl.
 
 template <Layout layout, bool kDelta>
 inline int64_t SplitEncodeGroups(const void* src, const void* ref, int64_t count,

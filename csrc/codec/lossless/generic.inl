@@ -1,6 +1,6 @@
-// The loops in plain C++: the whole of kernels_generic.cc, and what the other tables use for the
-// last few words. Each includer gets its own copy in an unnamed namespace, so that no function
-// compiled for a newer processor can be linked in where an older one runs.
+// The loops in plain C++: all of kernels_generic.cc; the other tables use them for the last few words.
+// Everything is in an unnamed namespace, so that the linker cannot use a function compiled for a newer
+// processor on an older one.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 namespace jaxccomp::lossless {
 namespace {
 
-// T as it lies in memory at any address.
+// T at an unaligned address.
 template <typename T>
 struct InMemory {
   typedef T Type __attribute__((aligned(1), may_alias));
@@ -55,7 +55,7 @@ inline void CutWord(uint64_t w, uint8_t* bytes) {
   }
 }
 
-// The inverse of CutWord, of the bytes at `i` of the planes.
+// The inverse of CutWord, for the bytes at `i` of the planes.
 template <Layout layout>
 inline uint64_t JoinWord(const uint8_t* const* planes, int64_t i) {
   constexpr int kTop = Info(layout).word_bytes - 2;
@@ -79,8 +79,8 @@ inline uint64_t JoinWord(const uint8_t* const* planes, int64_t i) {
   return w;
 }
 
-// Where the byte of each word of a group stands in the group's bytes of a plane: a group of 64
-// words is a matrix of rows of four lanes of 16 bytes, and rows and lanes change places.
+// The position of each word's byte within its group's bytes of a plane: a group of 64 words is a matrix
+// with rows of four lanes of 16 bytes, which is transposed.
 struct Places {
   uint8_t of[64];
 };
@@ -99,7 +99,7 @@ constexpr Places MakePlaces() {
 template <Layout layout>
 inline constexpr Places kPlaces = MakePlaces<layout>();
 
-// Of word i in a plane of `count` bytes. A last, partial group keeps its order.
+// The position of word i in a plane of `count` bytes. A last, partial group keeps its order.
 template <Layout layout>
 inline int64_t PlaceOf(int64_t i, int64_t count) {
   const int64_t group = i & ~int64_t{63};
@@ -132,7 +132,7 @@ void MergeFrom(int64_t begin, void* dst, const void* ref, int64_t count,
 
 // How often each byte occurs.
 inline void CountEach(const uint8_t* in, int64_t count, uint16_t* counts) {
-  // Four tables in turn: an increment has to wait for the last one of the same counter.
+  // Four tables in turn: an increment waits for the last one of the same counter.
   uint16_t tables[4][256] = {};
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
@@ -144,8 +144,8 @@ inline void CountEach(const uint8_t* in, int64_t count, uint16_t* counts) {
   }
 }
 
-// The last, partial group of a bit plane takes as few bytes as will do. `bits` is padded: each
-// piece is written in full and its end overwritten by the next.
+// The last, partial group of a bit plane takes as few bytes as possible. `bits` is padded: each piece
+// is written as a full word, and the next one overwrites its end.
 inline int64_t PieceBytes(int64_t count) { return (count + 7) >> 3; }
 
 inline uint64_t LowBits(int64_t count) {

@@ -1,5 +1,5 @@
 // The kernels of an instruction set with vectors (codec/vectors.inl). Before including it, define JAXCCOMP_KERNELS
-// (the variable to define) and JAXCCOMP_KERNELS_NAME, and JAXCCOMP_LOSSLESS_FUSED for those of two steps in one.
+// (the variable to define) and JAXCCOMP_KERNELS_NAME, and JAXCCOMP_LOSSLESS_FUSED for the fused kernels.
 #include "codec/lossless/generic.inl"
 #include "codec/vectors.inl"
 
@@ -108,7 +108,7 @@ int64_t DecodeLevel(const uint8_t* bits, int64_t count, const uint8_t* symbols,
 #include "codec/lossless/fused.inl"
 #endif
 
-// Of whole groups of 64 bytes.
+// The greatest byte; `count` is a multiple of 64.
 inline int Greatest(const uint8_t* in, int64_t count) {
   U8 most{};
   for (int64_t i = 0; i < count; i += kVectorBytes) {
@@ -129,8 +129,8 @@ inline int CountOf(const uint8_t* in, int64_t count, int byte) {
   return static_cast<int>(count - others);
 }
 
-// Bytes of exponents are 0 or close to the greatest one. With long vectors, count each such byte by compares. A
-// table of counters takes the other bytes.
+// Bytes of exponents are 0 or close to the greatest one. With long vectors, these bytes are counted by compares,
+// the others by a table of counters.
 void Histogram(const uint8_t* in, int64_t count, uint16_t* counts) {
   if (kVectorBytes < 64) return CountEach(in, count, counts);
   constexpr int kTries = 40;
@@ -149,14 +149,14 @@ void Histogram(const uint8_t* in, int64_t count, uint16_t* counts) {
   for (int64_t i = whole; i < count; ++i) ++counts[in[i]];
 }
 
-// The width is known when compiling, so that the bits' vectors stay in registers.
+// The width is a compile-time constant, so that the vectors stay in registers.
 template <int kWidth>
 void PackWidth(const uint8_t* in, int64_t count, uint8_t* bits) {
   for (int64_t i = 0; i < count; i += 64) {
     const Bytes v = LoadBytes(in + i);
     const int64_t piece_bytes = count - i < 64 ? PieceBytes(count - i) : 8;
     for (int b = 0; b < kWidth; ++b) {
-      // Brings bit b to the top of each byte; what comes along from the byte below stays lower.
+      // Moves bit b to the top of each byte; bits from the byte below end up lower.
       const auto shifted = [&](int k) { return Negative(U8(U16(v.part[k]) << (7 - b))); };
       Store(bits, Bits64<uint8_t>(shifted) & LowBits(count - i));
       bits += piece_bytes;

@@ -19,7 +19,7 @@ int64_t EncodeLevel(const uint8_t* in, int64_t count, const uint8_t* symbols, ui
                     uint8_t* escapes) {
   uint8_t code_of[256];
   for (uint8_t& code : code_of) code = kCodeBits == 2 ? 3 : 1;
-  // The first symbol may stand again where there are no three.
+  // Backwards: a level with fewer than three symbols repeats the first one, whose code is 0.
   for (int s = (kCodeBits == 2 ? 2 : 0); s >= 0; --s) code_of[symbols[s]] = s;
 
   uint8_t* const first = escapes;

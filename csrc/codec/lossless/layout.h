@@ -1,7 +1,7 @@
-// How the words of a dtype are cut into byte planes; part of the wire format.
+// Layouts: how the words of a dtype are cut into byte planes; part of the wire format.
 //
-// In a trained tensor only the exponents are predictable. Each layout brings the exponent into a
-// plane of its own, apart from sign and mantissa, whatever bits it starts at.
+// In a trained tensor only the exponents are predictable. Each floating layout has the exponent in its
+// own plane, without sign and mantissa bits.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,14 @@
 // The codec "lossless": hierarchical bit planes over the byte planes of a chunk.
 //
-// Words are cut into byte planes such that a float's exponent has one of its own. A plane is sent
-// raw, dropped where it is constant, or coded: the three commonest bytes get a code of two bits
-// (or the commonest of one), the last code is an escape; the escaped bytes are compacted and coded
-// the same way again, up to six levels in all, and what is left is sent as it is. Coding and
-// decoding are compares, compressions and expansions of vectors: there is no table walk and no
-// dependency from bit to bit. docs/wire_format_lossless.md has the format.
+// Words are cut into byte planes such that a float's exponent has its own plane. A plane is sent raw,
+// dropped if constant, or coded. A level codes the three commonest bytes with two bits (or the
+// commonest with one); the last code is an escape. Escaped bytes are compacted and coded by the next
+// level, up to six in all; the rest is sent raw. Coding and decoding use vector compares, compressions
+// and expansions, without table walks or dependencies between bits. The format:
+// docs/wire_format_lossless.md.
 //
-// Prior art: trees of bit planes with compaction, PivCo-Huffman (arXiv 2606.05765); that only the
-// exponents of weights compress, ZipNN (arXiv 2411.05239) and DFloat11 (arXiv 2504.11651).
+// Prior art: trees of bit planes with compaction: PivCo-Huffman (arXiv 2606.05765). Only the exponents
+// of weights compress: ZipNN (arXiv 2411.05239), DFloat11 (arXiv 2504.11651).
 #include <limits>
 
 #include "codec/lossless/decode.h"
@@ -23,7 +23,7 @@ namespace {
 
 using lossless::LayoutOf;
 
-// One block, on its way into an accumulator.
+// Key of the workspace buffer of one decoded block.
 struct MergedBlock {};
 
 class Lossless final : public Codec {
@@ -36,7 +36,7 @@ class Lossless final : public Codec {
                .dtypes = kAllDTypes}) {}
 
   int64_t MaxEncodedBytes(DType dtype, int64_t count) const override {
-    // Below this, no sum or product in the bound overflows.
+    // Up to this, no sum or product in the bound overflows.
     constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max() / 4;
     const int64_t bytes = CheckedBytes(count, SizeBytes(dtype));
     if (bytes < 0 || bytes > kMostBytes) return -1;
@@ -82,7 +82,7 @@ class Lossless final : public Codec {
   }
 
  private:
-  // Calls next(decoder, bytes, ref) for each block, which is `bytes` long when decoded.
+  // Calls next(decoder, bytes, ref) for each block; `bytes`: its decoded size.
   template <typename Next>
   static Status ForEachBlock(DType dtype, std::span<const std::byte> src, int64_t count,
                              const CodingContext& context, Next next) {

@@ -1,17 +1,17 @@
-// Words to byte planes and back with vectors. No byte crosses a lane of 16 bytes: that is what the order of words
-// in a group is made for. A part of kernels.inl.
+// Words to byte planes and back with vectors. The order of words in a group is such that no byte crosses a lane
+// of 16 bytes. A part of kernels.inl.
 
 alignas(16) constexpr uint8_t kGather4[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
 alignas(16) constexpr uint8_t kGather8[16] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
 
-// Of words of 16 bits, so that a byte's neighbour gives it bits.
+// Shifts 16-bit words: bits move between neighbouring bytes.
 template <int kShift>
 inline U8 ShiftLeft(U8 v) { return U8(U16(v) << kShift); }
 template <int kShift>
 inline U8 ShiftRight(U8 v) { return U8(U16(v) >> kShift); }
 
-// Sign and exponent of bfloat16 and float32 lie over a byte's edge: AVX-512 rotates the top half word by one, AVX2
-// the bytes, as these are fewer and cheaper to rotate.
+// The exponent of bfloat16 and float32 crosses a byte boundary: AVX-512 rotates the top half word by one bit; AVX2
+// rotates the bytes after the split, which are fewer and cheaper to rotate.
 #if defined(__AVX512VBMI2__)
 template <Layout layout>
 inline U8 Rotate(U8 v) {
@@ -50,7 +50,7 @@ inline void JoinSign(U8& low, U8& top) {
 
 inline U8 LowBytes(U8 v) { return v & U8(Fill<U16>(255)); }
 
-// `kBytes` vectors of words to as many planes, lowest byte first.
+// Converts `kBytes` vectors of words to `kBytes` planes, lowest byte first.
 template <int kBytes>
 inline void Deinterleave(const U8* in, U8* planes) {
   if constexpr (kBytes == 1) {
@@ -117,9 +117,9 @@ inline void Interleave(const U8* planes, U8* out) {
   }
 }
 
-constexpr uint8_t kBias = 896 >> 4;   // of the exponent of float64, in its top byte
+constexpr uint8_t kBias = 896 >> 4;   // subtracted from float64's exponent, in its top byte
 
-// The top bytes of words to the planes that share them.
+// Converts the top bytes of words to the planes that share their bits.
 template <Layout layout>
 inline void CutTop(U8* p) {
   if constexpr (layout == Layout::kBFloat16 || layout == Layout::kFloat32) {
@@ -150,11 +150,11 @@ inline void JoinTop(U8* p) {
   }
 }
 
-// Measured: with stores to the second-level cache in between, loads from there come late unless
-// they are asked for this far ahead.
+// Bytes to prefetch ahead. Measured: with stores to the second-level cache in between, loads from it
+// are late with a shorter distance.
 constexpr int64_t kAhead = 4096;
 
-// A vector of each plane, of the words at `from` and each 64 bytes on, XORed with `other`.
+// Makes a vector of each plane from the words at `from`, from + 64, ..., XORed with `other`.
 template <Layout layout, bool kDelta>
 inline void Cut(const uint8_t* from, const uint8_t* other, U8* planes) {
   constexpr int kBytes = Info(layout).word_bytes;
@@ -169,7 +169,7 @@ inline void Cut(const uint8_t* from, const uint8_t* other, U8* planes) {
   CutTop<layout>(planes);
 }
 
-// The inverse; `planes` are lost.
+// The inverse; overwrites `planes`.
 template <Layout layout, bool kDelta>
 inline void Join(U8* planes, uint8_t* to, const uint8_t* other) {
   constexpr int kBytes = Info(layout).word_bytes;
@@ -188,7 +188,7 @@ inline void SplitGroups(const void* src, const void* ref, int64_t count, uint8_t
   constexpr int kBytes = Info(layout).word_bytes, kPlanes = Info(layout).planes;
   auto* from = static_cast<const uint8_t*>(src);
   auto* other = static_cast<const uint8_t*>(ref);
-  uint8_t* out[kPlanes];   // of our own: a store could alter `planes`, for all the compiler knows
+  uint8_t* out[kPlanes];   // a local copy: for the compiler, a store could modify `planes`
   for (int p = 0; p < kPlanes; ++p) out[p] = planes[p];
   for (int64_t i = 0; i + 64 <= count; i += 64) {
     for (int part = 0; part < 64; part += kVectorBytes) {

@@ -1,5 +1,5 @@
-// Defines JAXCCOMP_KERNELS out of the functions that its includer has defined under the names of the table's
-// members, the fused ones if JAXCCOMP_LOSSLESS_FUSED says so. Included inside namespace jaxccomp::lossless.
+// Defines JAXCCOMP_KERNELS from the includer's functions, which are named like the table's members; with the
+// fused ones if JAXCCOMP_LOSSLESS_FUSED. Included inside namespace jaxccomp::lossless.
 
 extern const Kernels JAXCCOMP_KERNELS;
 constinit const Kernels JAXCCOMP_KERNELS = {

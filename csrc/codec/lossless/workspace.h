@@ -1,5 +1,5 @@
-// The scratch memory of one call: planes and escapes of one block. It lies in the first- and
-// second-level caches; nothing of it outlives the call.
+// Scratch memory of one call: planes and escapes of one block. It fits in the first- and second-level
+// caches. Its contents are not used by later calls.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace jaxccomp::lossless {
 
-// Bytes that a block's coded form can take at most: its words, and for each plane's last group
-// less than a byte per bit.
+// An upper bound of a block's coded bytes: its words, and for each plane's last group less than a byte
+// per bit.
 inline constexpr int64_t kMaxBlockBytes = kBlockWords * 8 + 8 * kMaxPlanes;
 
 struct alignas(64) Workspace {
-  // Not a multiple of 4 KiB apart, so that the planes do not compete for the same cache lines.
+  // The distance is not a multiple of 4 KiB, so that planes do not compete for the same cache sets.
   uint8_t planes[kMaxPlanes][kBlockWords + 2 * kPadBytes];
   uint8_t escapes[kMaxLevels][kBlockWords + 2 * kPadBytes];
-  // Of the last plane's first level, encoded before its place is known.
+  // The last plane's first level, if encoded before its place in the output is known.
   uint8_t first_escapes[kBlockWords + 2 * kPadBytes];
   uint8_t first_bits[kBlockWords / 4 + kPadBytes];
-  uint8_t bits[kBlockWords / 8 + kPadBytes];   // of a sparse plane's first level
-  std::byte tail[kMaxBlockBytes + kPadBytes];  // a block next to the end of its buffer
+  uint8_t bits[kBlockWords / 8 + kPadBytes];   // a sparse plane's first level
+  std::byte tail[kMaxBlockBytes + kPadBytes];  // a padded copy of a block near the end of its buffer
 };
 
 }  // namespace jaxccomp::lossless

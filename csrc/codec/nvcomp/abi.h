@@ -1,6 +1,6 @@
-// The functions of nvCOMP 6's batched low-level interface that are called here, and the options that
-// they take: facts of its binary interface, which tests/unit/test_nvcomp.py compares with its
-// headers. All formats have functions of the same shape, with 64 bytes of options.
+// The binary interface of nvCOMP 6's batched low-level functions, as far as used here, and of their
+// options; tests/unit/test_nvcomp.py compares it with nvCOMP's headers. All formats have functions of the
+// same type, with 64 bytes of options.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace jaxccomp::nvcomp {
 inline constexpr int kMajorVersion = 6;
 inline constexpr const char* kSoname = "libnvcomp.so.6";
 
-// The outcome of calls and, in device memory, of each chunk.
+// The status of calls and, in device memory, of each chunk.
 using Outcome = int32_t;
 inline constexpr Outcome kSuccess = 0;
 
-// What the values are taken for. The numbers go on the wire.
+// The value type that nvCOMP assumes. The numbers go on the wire.
 enum class Type : int32_t {
   kBytes = 1, kUInt16 = 3, kUInt32 = 5, kFloat16 = 10, kFloat32 = 11
 };
 
-// Not the default, which may choose an engine of the hardware that has no verdict on what it decodes.
+// Not the default: it may choose a hardware engine, which does not report invalid input.
 inline constexpr int32_t kDecodeByKernels = 2;
 
-// Bytes that are not named are 0.
+// Unused bytes are 0.
 struct alignas(8) Options {
   unsigned char bytes[64] = {};
 };
@@ -59,7 +59,7 @@ struct ZstdDecodeOptions {
   char reserved[60] = {};
 };
 
-// Arrays have an entry for each chunk and lie, like the chunks, in memory that the device reaches.
+// Arrays have an entry for each chunk. Arrays and chunks are in device-accessible memory.
 struct Functions {
   Outcome (*encode_temporary)(size_t chunks, size_t most_chunk_bytes, Options, size_t* bytes,
                               size_t all_bytes, CUstream_st*) = nullptr;

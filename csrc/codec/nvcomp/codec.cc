@@ -1,4 +1,4 @@
-// The codecs "nvcomp.*" as the engine's host sees them: their sizes, and why they do not run there.
+// The codecs "nvcomp.*" on the host: only their sizes, and an error for host data.
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,7 +13,7 @@ namespace jaxccomp {
 namespace nvcomp {
 namespace {
 
-// NVIDIA's driver, and whether it knows a GPU.
+// Why there is no GPU: no NVIDIA driver, or the driver finds none. Empty if there is one.
 std::string WhyNoGpu() {
   static constexpr const char* kSonames[] = {"libcuda.so.1"};
   DynamicLibrary driver("cuda", kSonames);
@@ -66,7 +66,7 @@ std::unique_ptr<const Codec> Make(const CodecOptions& options) {
   return std::make_unique<NvcompCodec>(options, *ReadSpec(options.spec()));
 }
 
-// Why there is no such codec on this machine: no GPU, or no nvCOMP. Empty when there is.
+// Why this machine cannot use these codecs: no GPU or no nvCOMP. Empty if it can.
 std::string WhyMissing() {
   static std::mutex mutex;
   static bool gpu = false;

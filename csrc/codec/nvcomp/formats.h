@@ -1,5 +1,5 @@
-// The formats of nvCOMP that codecs are made of: what they take values for, their options, and the
-// sizes that all ranks know, whether or not they have the library or a GPU.
+// The formats of nvCOMP that are codecs here: value types, options, and sizes. Also for ranks without
+// the library or a GPU.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ inline constexpr int kFormatCount = 3;
 // A codec and the values of its options.
 struct Spec {
   Format format = Format::kAns;
-  int64_t chunk_bytes = 1 << 16;   // of values, that nvCOMP codes at a time
-  bool bit_shuffle = false;        // of lz4
+  int64_t chunk_bytes = 1 << 16;   // of values that nvCOMP encodes at a time
+  bool bit_shuffle = false;        // only lz4
 };
 
 struct FormatRow {
@@ -39,10 +39,10 @@ struct FormatRow {
 std::span<const FormatRow> Formats();
 const FormatRow& RowOf(Format format);
 
-// The codec that a canonical spec names; none where it is another's, or a pipeline's.
+// The parsed spec of an nvCOMP codec; nullopt for other codecs and pipelines.
 std::optional<Spec> ReadSpec(std::string_view canonical);
 
-// The layout of a code: docs/wire_format_nvcomp.md.
+// The layout of an encoding: docs/wire_format_nvcomp.md.
 inline constexpr uint8_t kMagic = 0x4e;
 inline constexpr int64_t kChecksumAt = 4;
 inline constexpr int64_t kHeaderBytes = 8;
@@ -51,8 +51,8 @@ inline constexpr uint32_t kStoredBit = 0x80000000u;
 
 int64_t ChunksOf(const Spec& spec, int64_t value_bytes);
 
-// What an encoding takes at most: a chunk that does not become smaller travels as it is. -1 where
-// such bytes cannot be counted.
+// The most bytes of an encoding: chunks that do not shrink are stored. -1 if `count` is negative or the
+// bytes overflow.
 int64_t MaxEncodedBytes(const Spec& spec, DType dtype, int64_t count);
 int64_t MinEncodedBytes(const Spec& spec, DType dtype, int64_t count);
 

@@ -1,4 +1,4 @@
-// nvCOMP's functions, of the library that is found at run time.
+// nvCOMP's functions, from a library found at run time.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class OpenedLibrary {
   const Functions& functions(Format format) const {
     return functions_[static_cast<size_t>(format) - 1];
   }
-  // Such as 6000: major * 1000 + minor * 100 + patch.
+  // major * 1000 + minor * 100 + patch, such as 6000.
   uint32_t version() const { return version_; }
 
  private:
@@ -33,7 +33,7 @@ using Library = library::Found<OpenedLibrary>;
 inline constexpr const char* kRemedy = "; it runs on NVIDIA GPUs only, and needs nvCOMP: pip install "
                                        "'jaxccomp[cuda13]'";
 
-// Ok; or what is missing and what to install.
+// The error names the missing library and what to install.
 Status CheckLibrary();
 
 }  // namespace jaxccomp::nvcomp

@@ -1,9 +1,9 @@
-// What the compiler does not vectorise well for AVX-512. A part of kernels.inl.
+// Hand-written AVX-512 loops where the compiler vectorises badly. A part of kernels.inl.
 
-constexpr __mmask16 kAll = 0xffff;   // masked forms: g++ 12 warns inside its header about others
+constexpr __mmask16 kAll = 0xffff;   // for masked intrinsics: g++ 12's header causes warnings with the others
 
-// Lane l of the result has the greatest lane of v[l]. Each step halves the lanes of two vectors and
-// puts them into one.
+// Lane l of the result is the greatest lane of v[l]. Each step combines two vectors into one, with half
+// the lanes of each.
 inline __m512i GreatestLanes(__m512i (&v)[kGroup]) {
   for (int i = 0; i < 8; ++i) {
     const __m512i low = _mm512_maskz_shuffle_i32x4(kAll, v[i], v[i + 8], 0x44);
@@ -31,7 +31,7 @@ inline __m512i Magnitudes(const Bits* x) {
   return _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(static_cast<int>(kMagnitude)));
 }
 
-// Codes of 16 values, as Integer::Code makes them.
+// Integer::Code of 16 values.
 template <typename Coder>
 inline __m512i CodeVector(const Bits* x, uint32_t keep, float inverse, const uint16_t* random) {
   const __m512i kept =
@@ -53,7 +53,7 @@ inline __m512i CodeVector(const Bits* x, uint32_t keep, float inverse, const uin
   return _mm512_maskz_max_epi32(kAll, code, _mm512_set1_epi32(-Coder::kMostCode));
 }
 
-// The bits of `low` where `mask` has ones, else those of `high`.
+// For each bit: `low` if set in `mask`, else `high`.
 inline __m512i Select(int mask, __m512i low, __m512i high) {
   return _mm512_ternarylogic_epi32(_mm512_set1_epi32(mask), low, high, 0xca);
 }
@@ -105,8 +105,8 @@ inline void DecodeInt8Vectors(const std::byte* in, float scale, Unaligned<float>
   }
 }
 
-// Of int4 and int2: the lowest four bits of a code choose one of 16 multiples of the scale, alike
-// where only the lowest two tell them apart.
+// For int4 and int2: a lane's lowest four bits select one of 16 multiples of the scale. For int2 the
+// table repeats, so that only the lowest two bits matter.
 template <typename Coder, int64_t kBlock, bool kAdd>
 inline void DecodeSmallVectors(const std::byte* in, float scale, Unaligned<float>* out) {
   constexpr int64_t kBytes = kBlock * Coder::kBits / 8;
@@ -136,7 +136,7 @@ inline void DecodeSmallVectors(const std::byte* in, float scale, Unaligned<float
   }
 }
 
-// Codes of 16 values, as Float8::Code makes them.
+// Float8::Code of 16 values.
 template <typename Coder>
 inline __m512i Float8Vector(const Bits* x, uint32_t keep, float inverse) {
   const __m512i kept =
@@ -157,8 +157,8 @@ inline __m512i Float8Vector(const Bits* x, uint32_t keep, float inverse) {
   return Select(0x7f, code, _mm512_maskz_srli_epi32(kAll, bits, 24));
 }
 
-// Of fp8: moved into place, the bits of a code are those of a float16, of the value times 2^-8 for
-// e4m3. The conversion does not flush subnormals, whatever the thread does.
+// For fp8: a shifted code is a float16 of the value (e4m3: of the value times 2^-8). The conversion to
+// float keeps subnormals even on threads that flush them.
 template <typename Coder, int64_t kBlock, bool kAdd>
 inline void DecodeFloat8Vectors(const std::byte* in, float scale, Unaligned<float>* out) {
   const __m512 factor = _mm512_set1_ps(Coder::kFormat == kE4m3 ? scale * 0x1p8f : scale);

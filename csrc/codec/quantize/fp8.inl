@@ -13,12 +13,12 @@ struct Float8 {
   static constexpr int kShift = 23 - kMantissaBits;
   static constexpr int32_t kLeastNormal = (128 - kBias) << 23;   // the least normal number
 
-  // The least power of two by which the greatest value comes to at most 1.75 * 2^kMostExponent.
+  // The least power of two that scales the greatest value to at most 1.75 * 2^kMostExponent.
   static void MakeScales(Scales* s) {
     constexpr int32_t kLeast = 27;   // 2^-100
     for (int b = 0; b < kGroup; ++b) {
       const bool finite = s->greatest[b] < kInfinity;
-      // Adding to a mantissa above that of 1.75 carries into the exponent.
+      // A mantissa above 1.75 carries into the exponent.
       const auto exponent = static_cast<int32_t>((s->greatest[b] + 0x1fffff) >> 23);
       int32_t scale = exponent - kMostExponent;
       scale = scale > kLeast ? scale : kLeast;
@@ -40,8 +40,8 @@ struct Float8 {
   static uint32_t Code(uint32_t value_bits, uint32_t keep, float inverse) {
     const uint32_t bits = BitsOf(FloatOf(value_bits & keep) * inverse);
     const auto magnitude = static_cast<int32_t>(bits & kMagnitude);
-    // Adding a power of two whose last place is worth that of the code rounds to nearest even; the
-    // digits are then what was added, and the exponent says which power that was.
+    // Adding the power of two whose unit in the last place equals the code's rounds to nearest even. The
+    // sum minus that power is the code's mantissa; the power gives its exponent.
     int32_t exponent = magnitude & static_cast<int32_t>(kInfinity);
     exponent = exponent > kLeastNormal ? exponent : kLeastNormal;
     const int32_t power = exponent + (kShift << 23);
@@ -80,10 +80,10 @@ struct Float8 {
 
   static float Value(uint32_t code, float scale) {
     constexpr auto kLeast = static_cast<uint32_t>(kLeastNormal);
-    // The exponent 0 of subnormals would be one too small.
+    // A subnormal's exponent field 0 means exponent 1: raise it, then subtract.
     const uint32_t raised = ((code & 0x7f) << kShift) + kLeast;
     const float subnormal = FloatOf(raised) - FloatOf(kLeast);
-    // Masks: with ?: the compiler would branch around the subtraction and not vectorise.
+    // Masks instead of ?:, for which the compiler branches around the subtraction and does not vectorise.
     const uint32_t normal = 0u - static_cast<uint32_t>((code & 0x7f) >> kMantissaBits != 0);
     const uint32_t bits = ((raised - (1u << 23)) & normal) | (BitsOf(subnormal) & ~normal);
     return FloatOf(bits | (code & 0x80) << 24) * scale;

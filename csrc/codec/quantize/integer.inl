@@ -2,7 +2,7 @@
 
 using Word = Unaligned<uint64_t>;
 
-// Puts the signed bytes of `codes`, times the scale.
+// Stores or adds the eight signed bytes of `codes`, times the scale.
 template <bool kAdd>
 inline void PutEight(Unaligned<float>* to, uint64_t codes, float scale) {
 #if defined(__AVX2__)
@@ -25,18 +25,18 @@ struct Integer {
   static constexpr bool kStochastic = stochastic;
   static constexpr int kBits = quantize::kBits[format];
   static constexpr int kScaleBytes = quantize::kScaleBytes[format];
-  static constexpr int kParts = 8 / kBits;           // codes of a byte
+  static constexpr int kParts = 8 / kBits;           // codes in a byte
   static constexpr int kMostCode = (1 << (kBits - 1)) - 1;
   static constexpr float kMost = kMostCode;
   static constexpr uint32_t kMask = (1u << kBits) - 1;
   static constexpr uint64_t kOnes = 0x0101010101010101;
-  // The inverse of a scale near float's greatest value would be subnormal: it is taken four times
-  // as large, and values a quarter.
+  // The inverse of a scale near float's greatest value would be subnormal: use four times the inverse and
+  // a quarter of the values.
   static constexpr bool kQuarter = kBits == 2;
 
   static void MakeScales(Scales* s) {
     constexpr int32_t kLeast = 27 << 23;           // 2^-100
-    constexpr int32_t kGreatest = 0x7f7f0000;      // as bfloat16 has it
+    constexpr int32_t kGreatest = 0x7f7f0000;      // the greatest bfloat16
     for (int b = 0; b < kGroup; ++b) {
       const bool finite = s->greatest[b] < kInfinity;
       const uint32_t kept = finite ? s->greatest[b] : 0;
@@ -59,7 +59,7 @@ struct Integer {
     }
   }
 
-  // Of one value; only the lowest kBits count.
+  // The code of one value, in the lowest kBits; higher bits are undefined.
   static uint32_t Code(uint32_t bits, uint32_t keep, float inverse, uint16_t random) {
     float steps = FloatOf(bits & keep);
     if constexpr (kQuarter) steps = steps * 0.25f;
@@ -69,7 +69,7 @@ struct Integer {
     const float shifted = steps + shift;
     auto code = static_cast<int32_t>(shifted);
     code -= shifted < static_cast<float>(code) ? 1 : 0;
-    // Roundings of the product and of the sum may lead one too far.
+    // Rounding of the product and the sum may exceed the greatest code by one.
     code = code < kMostCode ? code : kMostCode;
     code = code > -kMostCode ? code : -kMostCode;
     return static_cast<uint32_t>(code);
@@ -86,7 +86,7 @@ struct Integer {
     for (int64_t i = 0; i < kBlock; ++i) {
       codes[i] = static_cast<unsigned char>(Code(x[i], keep, inverse, stochastic ? random[i] : 0));
     }
-    // Eight bytes at a time: no code that is shifted leaves its byte.
+    // Eight bytes at a time: shifted codes stay within their byte.
     constexpr int64_t kBytes = kBlock / kParts;
     for (int64_t i = 0; i < kBytes; i += 8) {
       uint64_t bytes = 0;
@@ -99,7 +99,7 @@ struct Integer {
 #endif
   }
 
-  // A block of fewer values.
+  // The last, shorter block.
   static void EncodeRest(const Bits* x, int64_t count, uint32_t keep, float inverse,
                          const uint16_t* random, std::byte* out) {
     const int64_t bytes = (count + kParts - 1) / kParts;
@@ -118,7 +118,7 @@ struct Integer {
     return FloatOf(static_cast<uint32_t>(*reinterpret_cast<const Unaligned<uint16_t>*>(at)) << 16);
   }
 
-  // The signed code at place `part` of a byte.
+  // The signed code number `part` of a byte, times the scale.
   static float Value(uint32_t byte, int part, float scale) {
     const uint32_t top = byte << (32 - kBits * (part + 1));
     return static_cast<float>(static_cast<int32_t>(top) >> (32 - kBits)) * scale;
@@ -139,7 +139,7 @@ struct Integer {
       for (int64_t i = 0; i < kBlock; ++i) Put<kAdd>(out + i, static_cast<float>(codes[i]) * scale);
       return;
     }
-    // Codes in the highest bits of a byte each, which the scale makes up for.
+    // Codes are moved to the highest bits of a byte; the smaller scale compensates.
     const float shifted = scale * (1.0f / static_cast<float>(1 << (8 - kBits)));
     constexpr int64_t kBytes = kBlock / kParts;
     for (int64_t i = 0; i < kBytes; i += 8) {

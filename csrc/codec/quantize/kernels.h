@@ -1,5 +1,5 @@
-// The inner loops of one instruction set, as a table of functions; kernels.cc picks a table at run
-// time. All tables give the same bytes. Private to quantize/ and its tests.
+// The inner loops: a table of functions per instruction set; kernels.cc picks a table at run time. All
+// tables give the same bytes. Private to quantize/ and its tests.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@ enum Format { kInt8, kInt4, kInt2, kE4m3, kE5m2 };
 inline constexpr int kIntFormats = 3;
 inline constexpr int kFormats = 5;
 
-inline constexpr int kBits[kFormats] = {8, 4, 2, 8, 8};          // of a code
+inline constexpr int kBits[kFormats] = {8, 4, 2, 8, 8};          // per code
 inline constexpr int kScaleBytes[kFormats] = {2, 2, 2, 1, 1};
 
-inline constexpr int64_t kBlocks[] = {32, 64, 128, 256};   // values of a block
+inline constexpr int64_t kBlocks[] = {32, 64, 128, 256};   // values per block
 inline constexpr int kBlockSizes = 4;
 
 struct Kernels {
-  // Writes the scales and the codes of `count` floats, cut into blocks from the first on. `random`
-  // has the random bits of each value where rounding is stochastic. Pointers need no alignment.
+  // Writes the scales and codes of `count` floats, in blocks; only the last may be shorter. `random`:
+  // random bits per value for stochastic rounding. Pointers need no alignment.
   using Encode = void (*)(const void* values, int64_t count, const uint16_t* random,
                           std::byte* scales, std::byte* codes);
-  // The inverse. What would be a finite value greater than `limit` becomes `limit`.
+  // The inverse. Finite values are clamped to +-`limit`.
   using Decode = void (*)(const std::byte* scales, const std::byte* codes, int64_t count,
                           float limit, void* values);
 
@@ -34,7 +34,7 @@ struct Kernels {
   Decode decode_add[kFormats][kBlockSizes];   // adds to the values
 };
 
-// The tables that this machine can run, the best first; never empty.
+// The tables that this machine can run, the fastest first; never empty.
 std::span<const Kernels* const> RunnableKernels();
 inline const Kernels& BestKernels() { return *RunnableKernels().front(); }
 

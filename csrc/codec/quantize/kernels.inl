@@ -1,11 +1,11 @@
 // The body of kernels_generic.cc, kernels_avx2.cc and kernels_avx512.cc, each compiled with its own
 // instruction-set flags. The loops are written for the compiler to vectorise (-O3).
 //
-// Everything lives in an unnamed namespace and nothing of the standard library is called, so that
-// no function compiled for a newer processor can be linked in where an older one runs.
+// Everything is in an unnamed namespace and calls nothing of the standard library, so that the linker
+// cannot use a function compiled for a newer processor on an older one.
 //
-// No result depends on whether the thread flushes subnormals (XLA's do): the smallest scale is so
-// large that subnormal values vanish beside it.
+// No result depends on whether the thread flushes subnormals (XLA's do): even with the smallest scale,
+// they round to 0.
 //
 // Before including it, define JAXCCOMP_KERNELS (the variable to define) and JAXCCOMP_KERNELS_NAME.
 #include <cstddef>
@@ -21,25 +21,26 @@
 namespace jaxccomp::quantize {
 namespace {
 
-// Added to a float below 2^22 in magnitude, leaves it rounded to nearest even in the lowest bits.
+// Adding this to a float below 2^22 in magnitude leaves the float, rounded to nearest even, in the lowest
+// bits.
 constexpr float kRounder = 0x1.8p23f;
 
-// Blocks whose scales are computed together.
+// The number of blocks whose scales are computed together.
 constexpr int kGroup = 16;
 
-// Of each block of a group.
+// Scales of a group of blocks.
 struct Scales {
   uint32_t greatest[kGroup];   // bits of the greatest magnitude
-  uint32_t encoded[kGroup];    // the scale as it is stored
-  uint32_t keep[kGroup];       // all ones, or 0 where the block is not finite
-  float inverse[kGroup];       // what values are multiplied by
+  uint32_t encoded[kGroup];    // the scale as stored
+  uint32_t keep[kGroup];       // all ones; 0 if the block has NaN or infinity
+  float inverse[kGroup];       // the factor of values
 };
 
 #if defined(__AVX512F__)
 #include "codec/quantize/avx512.inl"
 #endif
 
-// scales->greatest of `blocks` blocks; of all others of the group 0.
+// Sets scales->greatest of `blocks` blocks, and 0 for the group's other blocks.
 template <int64_t kBlock>
 inline void FindGreatest(const Bits* values, int blocks, Scales* scales) {
 #if defined(__AVX512F__)
@@ -69,7 +70,7 @@ inline float Limited(float value, float limit) {
 #include "codec/quantize/fp8.inl"
 #include "codec/quantize/integer.inl"
 
-// A coder is a class for one format: how scales and one block's codes are made and read.
+// A Coder is the class of one format: it makes and reads scales and one block's codes.
 template <typename Coder, int64_t kBlock>
 void Encode(const void* values, int64_t count, const uint16_t* random, std::byte* scales,
             std::byte* codes) {

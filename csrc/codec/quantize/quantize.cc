@@ -1,5 +1,5 @@
-// The codecs "int8", "int4", "int2", "fp8_e4m3" and "fp8_e5m2": blocks of values as small integers
-// or floats times a scale. docs/wire_format_lossy.md has the bytes.
+// The codecs "int8", "int4", "int2", "fp8_e4m3" and "fp8_e5m2": blocks of small integers or floats
+// times a scale. The bytes: docs/wire_format_lossy.md.
 #include <algorithm>
 
 #include "codec/float_codec.h"
@@ -16,13 +16,13 @@ using quantize::Kernels;
 
 constexpr double kLeastScale = 0x1p-100;
 
-// Of floats: half a step, or a whole one, of the scale, which is rounded up.
+// For floats: half a step of the scale, which is rounded up. (Stochastic: a whole step.)
 constexpr ErrorBound kNearestBounds[quantize::kFormats] = {
     {.block = 0.5 * (1 + 0x1p-7) / 127, .absolute = kLeastScale / 2},
     {.block = 0.5 * (1 + 0x1p-7) / 7, .absolute = kLeastScale / 2},
     {.block = 0.5 * (1 + 0x1p-7), .absolute = kLeastScale / 2},
     // Half a unit in the last place of normal and of subnormal codes. The scale is less than the
-    // greatest value over half of the greatest code.
+    // greatest value divided by half of the greatest code.
     {.relative = 0x1p-4, .block = 0x1p-10 / 224, .absolute = kLeastScale * 0x1p-10},
     {.relative = 0x1p-3, .block = 0x1p-17 / 28672, .absolute = kLeastScale * 0x1p-17}};
 

@@ -1,5 +1,5 @@
-// The inner loops of one instruction set, as a table of functions; kernels.cc picks a table at run
-// time. All tables give the same bytes. Private to sign/ and its tests.
+// The inner loops: a table of functions per instruction set; kernels.cc picks a table at run time. All
+// tables give the same bytes. Private to sign/ and its tests.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ namespace jaxccomp::sign {
 struct Kernels {
   const char* name;
 
-  // `means` are two floats: of the values without and of those with a sign.
+  // `means`: two floats, the mean of the values without the sign bit and of the values with it.
   void (*encode_onebit)(const void* values, int64_t count, std::byte* means, std::byte* bits);
-  // `random` has the random bits of each value, or is null to round to nearest.
+  // `random`: random bits per value; null: round to nearest.
   void (*encode_ternary)(const void* values, int64_t count, const uint16_t* random,
                          std::byte* scale, std::byte* codes);
   void (*encode_threshold)(const void* values, int64_t count, float threshold, std::byte* codes);
@@ -22,12 +22,12 @@ struct Kernels {
   // The inverses: [0] stores values, [1] adds to them.
   void (*decode_onebit[2])(const std::byte* means, const std::byte* bits, int64_t count,
                            void* values);
-  // meanings[c] is what code c of two bits stands for.
+  // meanings[c]: the value of the two-bit code c.
   void (*decode_pairs[2])(const float* meanings, const std::byte* codes, int64_t count,
                           void* values);
 };
 
-// The tables that this machine can run, the best first; never empty.
+// The tables that this machine can run, the fastest first; never empty.
 std::span<const Kernels* const> RunnableKernels();
 inline const Kernels& BestKernels() { return *RunnableKernels().front(); }
 

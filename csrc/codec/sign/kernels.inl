@@ -1,11 +1,11 @@
 // The body of kernels_generic.cc, kernels_avx2.cc and kernels_avx512.cc, each compiled with its own
 // instruction-set flags. The loops are written for the compiler to vectorise (-O3).
 //
-// Everything lives in an unnamed namespace and nothing of the standard library is called, so that
-// no function compiled for a newer processor can be linked in where an older one runs.
+// Everything is in an unnamed namespace and calls nothing of the standard library, so that the linker
+// cannot use a function compiled for a newer processor on an older one.
 //
 // No result depends on whether the thread flushes subnormals (XLA's do): magnitudes are compared as
-// integers, and what is small enough to matter is taken as 0.
+// integers, and values near the subnormal range count as 0.
 //
 // Before including it, define JAXCCOMP_KERNELS (the variable to define) and JAXCCOMP_KERNELS_NAME.
 #include <cstddef>
@@ -21,7 +21,7 @@
 namespace jaxccomp::sign {
 namespace {
 
-constexpr uint32_t kLeast = 27u << 23;   // 2^-100: scales and means below are 0
+constexpr uint32_t kLeast = 27u << 23;   // 2^-100: smaller scales and means become 0
 
 inline void StoreFloat(uint32_t bits, std::byte* at) {
   *reinterpret_cast<Unaligned<uint32_t>*>(at) = bits;

@@ -1,14 +1,14 @@
 // The codec "onebit". A part of kernels.inl.
 
-// Sums of the values with and without a sign. Value i is added to partial sum i % kSums, in order,
-// so that all instruction sets round alike; double holds any sum of floats.
+// Sums of the values with and without the sign bit. Value i is added to partial sum i % kSums, in order,
+// so that all instruction sets round alike. A double can hold any sum of floats.
 constexpr int kSums = 16;
 struct Sums {
   double plain[kSums];
   double negative[kSums];
 };
 
-// The partial sums in a fixed tree: of those 8 apart, then 4, 2 and 1.
+// Adds the partial sums in a fixed tree: pairs at distance 8, then 4, 2 and 1.
 inline double Total(double* sums) {
   for (int half = kSums / 2; half > 0; half /= 2) {
     for (int i = 0; i < half; ++i) sums[i] = sums[i] + sums[i + half];
@@ -16,11 +16,11 @@ inline double Total(double* sums) {
   return sums[0];
 }
 
-// Values with none of these bits are below 2^-119 and count as 0: all that a thread may flush, be it
-// when a float64 value is rounded.
+// Values with none of these bits are below 2^-119 and count as 0. They include all values that a thread
+// may flush, also when float64 is rounded.
 constexpr uint32_t kCounted = 0x7c000000;
 
-// Adding 0 leaves a sum as it is.
+// Adds the value to one sum and 0 to the other.
 inline void AddValue(uint32_t bits, double* plain, double* negative) {
   const uint32_t kept = bits & (0u - static_cast<uint32_t>((bits & kCounted) != 0));
   const uint32_t sign = 0u - (bits >> 31);
@@ -28,14 +28,14 @@ inline void AddValue(uint32_t bits, double* plain, double* negative) {
   *negative = *negative + static_cast<double>(FloatOf(kept & sign));
 }
 
-// Bits of the mean's magnitude, 0 where that is below kLeast.
+// The mean's bits; 0 if its magnitude is below kLeast.
 inline uint32_t Mean(double sum, int64_t count) {
   if (count == 0) return 0;
   const float mean = static_cast<float>(sum / static_cast<double>(count));
   return (BitsOf(mean) & kMagnitude) < kLeast ? 0 : BitsOf(mean);
 }
 
-// 16 values: their sign bits, and their addition to the sums.
+// Accumulator::Add takes 16 values: returns their sign bits and adds the values to the sums.
 #if defined(__AVX512F__)
 struct Accumulator {
   __m512d plain[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};

@@ -1,14 +1,14 @@
-// The codecs "ternary" and "tbq": two bits for each value. A part of kernels.inl.
+// The codecs "ternary" and "tbq": two bits per value. A part of kernels.inl.
 //
-// A block of n values takes h = ceil(n / 4) bytes; byte i holds the codes of values i, i + h,
-// i + 2h and i + 3h, the first one lowest, so that no code moves between lanes.
+// A block of n values takes h = ceil(n / 4) bytes. Byte i holds the codes of values i, i + h, i + 2h and
+// i + 3h, the first one in the lowest bits, so that no code moves between vector lanes.
 
-// 0 where the threshold is not reached, else 1, or 3 with a sign.
+// 0 below the threshold; else 1 for positive and 3 for negative values.
 inline uint32_t SignedCode(uint32_t bits, bool reached) {
   return (1u | (bits >> 31) << 1) & (0u - static_cast<uint32_t>(reached));
 }
 
-// code(i) is what value i becomes.
+// code(i) returns the code of value i.
 template <typename Code>
 inline void PackPairs(int64_t count, std::byte* out, Code code) {
   const int64_t bytes = (count + 3) / 4;
@@ -46,7 +46,7 @@ void EncodeTernary(const void* values, int64_t count, const uint16_t* random, st
       return SignedCode(x[i], static_cast<int32_t>(x[i] & kMagnitude) > half);
     });
   }
-  // With the chance |x| / scale, |x| is at least (1 - u) * scale.
+  // |x| >= (1 - u) * scale has the probability |x| / scale.
   PackPairs(count, codes, [=](int64_t i) {
     const auto left = static_cast<float>(0xffff - static_cast<int32_t>(random[i]));
     const float least = (left * 0x1p-16f + 0x1p-17f) * step;
@@ -74,7 +74,7 @@ void DecodePairs(const float* meanings, const std::byte* codes, int64_t count, v
     const int64_t n = count - part * bytes < bytes ? count - part * bytes : bytes;
     int64_t i = 0;
 #if defined(__AVX512F__)
-    // The lowest four bits choose among what only the lowest two of them tell apart.
+    // The permutation uses four bits per lane; the table repeats, so that only the lowest two matter.
     const __m512 table = _mm512_maskz_broadcast_f32x4(0xffff, _mm_loadu_ps(meanings));
     const __m128i shift = _mm_cvtsi32_si128(2 * part);
     for (; i + 16 <= n; i += 16) {
@@ -86,7 +86,7 @@ void DecodePairs(const float* meanings, const std::byte* codes, int64_t count, v
       _mm512_storeu_ps(out + i, value);
     }
 #else
-    // Chosen by masks, which vectorises where a look-up does not.
+    // Selected by masks: vectorises, unlike a table look-up.
     const uint32_t a = BitsOf(meanings[0]), b = BitsOf(meanings[1]);
     const uint32_t c = BitsOf(meanings[2]), d = BitsOf(meanings[3]);
     const int64_t vectors = n / 16 * 16;

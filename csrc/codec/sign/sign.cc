@@ -1,5 +1,5 @@
-// The codecs "onebit", "ternary" and "tbq": little more than the signs of values.
-// docs/wire_format_lossy.md has the bytes.
+// The codecs "onebit", "ternary" and "tbq": one or two bits per value. The bytes:
+// docs/wire_format_lossy.md.
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +17,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-// A header for each block, then the blocks' codes of so many bits.
+// The base class: a header per block, then the codes of all blocks with `bits` bits per value.
 class SignCodec : public FloatCodec {
  public:
   int64_t MaxEncodedBytes(DType dtype, int64_t count) const final {
@@ -34,7 +34,7 @@ class SignCodec : public FloatCodec {
         header_bytes_(header_bytes),
         values_per_byte_(8 / bits) {}
 
-  // One block: `first` is its first value's position in the tensor.
+  // One block; `first`: its first value's position in the tensor.
   virtual void EncodeBlock(const std::byte* values, int64_t count, std::byte* header,
                            std::byte* codes, const RandomKey& key, int64_t first) const = 0;
   virtual void DecodeBlock(const std::byte* header, const std::byte* codes, int64_t count,
@@ -73,7 +73,7 @@ class SignCodec : public FloatCodec {
   const int64_t values_per_byte_;
 };
 
-// Any mean lies between 0 and the greatest value; below this it is 0.
+// A mean's magnitude is at most the greatest value's; below this it becomes 0.
 constexpr double kLeast = 0x1p-100;
 
 class OneBit final : public SignCodec {
@@ -119,7 +119,7 @@ class Ternary final : public SignCodec {
                    std::byte* values) const override {
     float scale;
     std::memcpy(&scale, header, sizeof(scale));
-    // A scale of NaN makes NaN of all; code 2 is never written.
+    // A NaN scale decodes all values to NaN; code 2 is never written.
     const float meanings[] = {scale == scale ? 0 : scale, scale, kNaN, -scale};
     BestKernels().decode_pairs[into == Into::kAdded](meanings, codes, count, values);
   }
@@ -134,7 +134,7 @@ class Threshold final : public SignCodec {
         threshold_(static_cast<float>(options.Number("threshold"))) {}
 
   ErrorBound Bound(DType dtype) const override {
-    // Values move towards 0. Each is NaN, or is not, by itself.
+    // Values move towards 0. NaN affects only its own value.
     return BoundFor(dtype, {.relative = 1, .block_values = 1});
   }
 

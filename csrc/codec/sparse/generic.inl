@@ -1,5 +1,5 @@
-// Loops that the compiler makes the best of in every instruction set; included into a file for
-// each, in its anonymous namespace, so that the linker never shares one file's copy with another.
+// Loops that the compiler vectorises well in every instruction set. Each instruction set's file includes
+// them in its anonymous namespace, so that the linker does not use one file's copy for another.
 
 template <typename Word>
 inline Word Magnitude(const std::byte* at) {
@@ -21,12 +21,12 @@ int64_t AboveFrom(const std::byte* src, int64_t begin, int64_t count, Word thres
 
 template <typename Word>
 bool AnyAboveIn(const std::byte* src, int64_t count, Word threshold) {
-  constexpr int64_t kPiece = 4096;   // then it looks whether it is done
+  constexpr int64_t kPiece = 4096;   // values between tests for an early return
   for (int64_t begin = 0; begin < count; begin += kPiece) {
     const int64_t end = begin + kPiece < count ? begin + kPiece : count;
     Word any = 0;
     for (int64_t i = begin; i < end; ++i) {
-      // The sign bit, as neither has one.
+      // Sets the sign bit if the magnitude reaches the threshold: neither has a sign.
       any |= static_cast<Word>(threshold - 1 - Magnitude<Word>(src + i * sizeof(Word)));
     }
     if (any >> (8 * sizeof(Word) - 1)) return true;
@@ -34,7 +34,7 @@ bool AnyAboveIn(const std::byte* src, int64_t count, Word threshold) {
   return false;
 }
 
-// Of the instruction set: defined by the file that includes this.
+// Defined by the including file for its instruction set.
 template <typename Word>
 int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* offsets);
 

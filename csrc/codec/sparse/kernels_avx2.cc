@@ -1,5 +1,5 @@
-// Kernels for x86 with AVX2: a bit per word says which are above the threshold. Few are, so that
-// going from bit to bit costs little.
+// Kernels for x86 with AVX2: one bit per word for words above the threshold. Few bits are set, so that
+// iterating over them is cheap.
 #if defined(__x86_64__)
 #include "codec/sparse/kernels.h"
 #include "codec/vectors.inl"
@@ -14,7 +14,7 @@ namespace {
 
 using namespace vectors;
 
-// Magnitudes have no sign bit, so that comparing signed integers does.
+// Magnitudes have no sign bit: signed compares are correct.
 template <typename Word>
 int64_t AboveAll(const std::byte* src, int64_t count, Word threshold, uint16_t* offsets) {
   using V = typename VectorOf<Word>::Type;

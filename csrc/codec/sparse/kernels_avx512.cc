@@ -16,7 +16,7 @@ namespace {
 
 #include "codec/sparse/generic.inl"
 
-// One bit for each of 16 words, the first lowest.
+// One bit for each of 16 words, the first in the lowest bit.
 inline __mmask16 Mask(const std::byte* src, uint16_t threshold) {
   const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
   return _mm256_cmpge_epu16_mask(_mm256_and_si256(words, _mm256_set1_epi16(0x7fff)),

@@ -1,8 +1,8 @@
-// "topk" sends exactly the k largest values of a chunk; "dgc" those above a threshold that is
+// The codec "topk" sends exactly the k largest values of a chunk; "dgc" sends the values above a threshold
 // estimated from a sample (Lin et al., "Deep gradient compression", arXiv 1712.01887).
 //
-// Wire format: the flag of sparse_codec.h; in "dgc" the number of values, 64 bits; the number of
-// values in each sub-block, 32 bits each; their offsets in it, 16 bits each; the values.
+// Wire format: the flag (layout.h); for "dgc" the number of values, 64 bits; the number of values in
+// each sub-block, 32 bits each; their offsets in it, 16 bits each; the values.
 #include <algorithm>
 #include <memory>
 
@@ -33,7 +33,7 @@ bool TablePositions::Valid(const std::byte* counts, const std::byte* offsets, in
 
 namespace {
 
-// Writes the table, the offsets and the values of `kept` values.
+// Writes the counts, the offsets and the `kept` values.
 template <typename Word>
 class TableWriter {
  public:
@@ -45,7 +45,8 @@ class TableWriter {
 
   bool full() const { return left_ == 0; }
 
-  // Adds the value if `keep`. Not when full: what is not kept is overwritten by the next.
+  // Adds the value if `keep`. Always writes it, without a branch; the next one overwrites it otherwise. So the writer
+  // must not be full.
   void Add(uint16_t offset, Word word, bool keep) {
     Store(offset, offsets_);
     Store(word, values_);
@@ -69,7 +70,7 @@ class TableWriter {
   uint32_t here_ = 0;
 };
 
-// Those candidates that are above the cut, and where they are fewer than `kept` the first zeros.
+// Writes the candidates above the cut, and, if there are fewer than `kept`, the first zeros.
 template <typename Word>
 void Write(const std::byte* src, int64_t count, const Candidates<Word>& candidates, Cut<Word> cut,
            int64_t kept, std::byte* dst) {
@@ -135,7 +136,7 @@ class TopK final : public SparseCodec {
                  int64_t bytes, Workspace& workspace) const {
     const int64_t kept = Kept(count);
     Candidates<Word> candidates;
-    // The sample can mislead, rarely by much: the threshold gets lower until nothing is missed.
+    // The sample's threshold can be too high, rarely by much: lower it until there are enough candidates.
     for (double spread = 3;; spread *= 4) {
       const Word threshold =
           GuessThreshold(src, count, kept, spread, bits.infinity, workspace);

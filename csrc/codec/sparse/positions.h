@@ -1,4 +1,4 @@
-// Where in a chunk the values that travel belong, in ascending order: read from a table, or drawn.
+// The positions in a chunk of the values sent, in ascending order: read from a table, or drawn.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace jaxccomp::sparse {
 
-// A table of how many values each sub-block has, then their offsets in it.
+// A table of the number of values in each sub-block, then their offsets in it.
 class TablePositions {
  public:
   TablePositions(const std::byte* counts, const std::byte* offsets)
@@ -20,7 +20,7 @@ class TablePositions {
   static bool Valid(const std::byte* counts, const std::byte* offsets, int64_t count,
                     int64_t kept);
 
-  // Called as often as there are values.
+  // Call at most once per value.
   int64_t Next() {
     while (left_ == 0) {
       counts_ += sizeof(uint32_t);
@@ -40,8 +40,8 @@ class TablePositions {
   int64_t begin_ = 0;
 };
 
-// One value at random out of each of `kept` equal parts: part j is from floor(j * count / kept) up
-// to where the next one begins. `first` is the chunk's position in the tensor.
+// One random position in each of `kept` equal parts; part j begins at floor(j * count / kept). `first`
+// is the chunk's position in the tensor.
 class DrawnPositions {
  public:
   DrawnPositions(const RandomKey& key, int64_t first, int64_t count, int64_t kept)
@@ -67,7 +67,7 @@ class DrawnPositions {
                         uint64_t{numbers_[used_++]} * static_cast<uint64_t>(length_) >> 32);
   }
 
-  // Of the part that the last position was drawn from.
+  // The length of the last position's part.
   int64_t length() const { return length_; }
 
  private:

@@ -1,5 +1,5 @@
-// Wire format: the flag of sparse_codec.h; step (64 bits), tensor, rank (32 bits each) and the
-// chunk's position in the tensor (64 bits), which the places are drawn from; the values.
+// The codec "randomk". Wire format: the flag (layout.h); step (64 bits), tensor, rank (32 bits each) and
+// the chunk's position in the tensor (64 bits), which are the seed of the positions; the values.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -11,7 +11,7 @@
 namespace jaxccomp::sparse {
 namespace {
 
-// The product, or the largest finite value where that overflows.
+// The product, or the largest finite value if it overflows.
 uint32_t ScaledFloat(float value, float factor, float most) {
   const float scaled = value * factor;
   return __builtin_bit_cast(uint32_t, std::fabs(scaled) > most ? std::copysign(most, value)
@@ -42,7 +42,7 @@ std::uint64_t Scaled(DType dtype, uint64_t word, int64_t factor) {
   }
 }
 
-// Encoding again what has been decoded multiplies again, so the places have to be others each time.
+// Unbiased values are multiplied at each encoding: encoding decoded values again needs other positions.
 bool Unbiased(const CodecOptions& options) { return options.Text("unbiased") == "true"; }
 
 class RandomK final : public SparseCodec {
@@ -51,7 +51,7 @@ class RandomK final : public SparseCodec {
       : SparseCodec(options, /*fixed_rate=*/true, /*draws_alike=*/!Unbiased(options)),
         unbiased_(Unbiased(options)) {}
 
-  // Unbiased values are those of up to 1 + 1 / density places, rounded once.
+  // Unbiased values are multiplied by at most 1 + 1 / density, the length of a part, and rounded once.
   ErrorBound Bound(DType) const override {
     return {.relative = unbiased_ ? 1 + (1 + 0x1p-7) / density() : 1, .keeps_nonfinite = false};
   }

@@ -8,19 +8,19 @@
 namespace jaxccomp::sparse {
 namespace {
 
-// Uses of the workspace.
+// Keys of workspace buffers.
 struct Magnitudes {};
 struct CandidateCounts {};
 struct CandidateOffsets {};
 struct CandidateWords {};
 
-// The `rank`-th largest of `count` magnitudes, which are overwritten, and how many of its equals
-// are among the `rank` largest. Digit by digit, keeping those that agree: linear whatever they are.
+// Returns the `rank`-th largest of `count` magnitudes, and how many values equal to it are among the `rank`
+// largest. Overwrites the magnitudes. A radix selection: linear for any input.
 template <typename Word>
 Cut<Word> SelectLargest(Word* magnitudes, int64_t count, int64_t rank) {
   Word found = 0;
   for (int shift = 8 * sizeof(Word) - 8; shift >= 0; shift -= 8) {
-    // Two histograms: neighbours are often equal, and each count would wait for the one before.
+    // Two histograms: neighbours are often equal, and an increment waits for the last one of the same counter.
     int64_t even[256] = {}, odd[256] = {};
     int64_t i = 0;
     for (; i + 1 < count; i += 2) {
@@ -45,7 +45,7 @@ Cut<Word> SelectLargest(Word* magnitudes, int64_t count, int64_t rank) {
   return {found, rank};
 }
 
-// One value of each of kSample equal parts of the chunk, at places without a period.
+// Takes one value of each of kSample equal parts of the chunk, at aperiodic positions.
 template <typename Word>
 void Sample(const std::byte* src, int64_t count, Word* sample) {
   const int64_t part = count >> kSampleBits, rest = count & (kSample - 1);

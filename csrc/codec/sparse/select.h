@@ -1,5 +1,5 @@
-// Finding the largest values of a chunk: a threshold out of a sample, one pass that keeps what is
-// above it, and an exact choice among those few.
+// Finds the largest values of a chunk: estimates a threshold from a sample, collects the values that reach
+// it in one pass, and selects exactly among these candidates.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace jaxccomp::sparse {
 
-// A magnitude that about `wanted` of the chunk's values reach, at least 1. More of them do, almost
-// surely if `spread` is 3, by this number of standard deviations. It is exact for chunks no longer
-// than the sample, and at most `most`.
+// A magnitude, from 1 to `most`, that about `wanted` of the chunk's values reach. `spread` is a margin in
+// standard deviations: with 3, almost surely at least `wanted` values reach it. Exact for chunks that are
+// not longer than the sample.
 template <typename Word>
 Word GuessThreshold(const std::byte* src, int64_t count, int64_t wanted, double spread, Word most,
                     Workspace& workspace);
 
-// The values whose magnitude reaches a threshold, in order; in the workspace until the next call.
+// The values whose magnitude reaches a threshold, in order. Stored in the workspace until the next call.
 template <typename Word>
 struct Candidates {
   int64_t count = 0;
@@ -30,8 +30,8 @@ template <typename Word>
 Candidates<Word> Collect(const std::byte* src, int64_t count, Word threshold,
                          Workspace& workspace);
 
-// The `wanted` largest of at least as many candidates are all those above `magnitude` and the first
-// `ties` of those that have it.
+// The `wanted` largest candidates: all with a magnitude above `magnitude`, and the first `ties` with exactly
+// this one. There are at least `wanted` candidates.
 template <typename Word>
 struct Cut {
   Word magnitude = 0;

@@ -1,4 +1,4 @@
-// The rows of codecs that send a part of the values; the others decode to zero.
+// The table rows of codecs that send a part of the values; the others decode to zero.
 #include "codec/rows.h"
 #include "codec/sparse/sparse_codec.h"
 

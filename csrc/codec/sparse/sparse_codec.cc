@@ -16,7 +16,7 @@ void Scatter(Positions positions, const std::byte* values, int64_t kept, std::by
   }
 }
 
-// Takes the values at some places out, and puts them back less those that have travelled.
+// Subtracts the sent values from the ones at their positions in `dst`.
 template <typename Word, typename Positions>
 void ScatterLost(Positions positions, const std::byte* values, int64_t kept, DType dtype, std::byte* dst) {
   alignas(64) Word piece[kMergeValues];
@@ -32,7 +32,7 @@ void ScatterLost(Positions positions, const std::byte* values, int64_t kept, DTy
   }
 }
 
-// Merges pieces of zeros with the values among them, which are taken out again afterwards.
+// Scatters the values into a piece of zeros, merges the piece, and zeroes those positions again.
 template <typename Word, typename Positions>
 void ScatterMerge(Positions positions, const std::byte* values, int64_t kept, DType dtype,
                   ReduceOp op, DType acc_dtype, std::byte* acc, int64_t count) {

@@ -1,5 +1,5 @@
-// What the sparse codecs share: a byte that says whether all values are finite, and putting the
-// values that travel among zeros.
+// The base class of sparse codecs: a flag byte for non-finite values, and scattering the sent values
+// among zeros.
 #pragma once
 
 #include <variant>
@@ -30,13 +30,13 @@ class SparseCodec : public Codec {
         density_(options.Number("density")) {}
 
   double density() const { return density_; }
-  // How many of `count` values travel.
+  // The number of values sent, of `count`.
   int64_t Kept(int64_t count) const { return KeptValues(density_, count); }
 
-  // A chunk that has values that are not finite: `bytes` bytes, none of which has a value.
+  // Encodes a chunk with non-finite values: the flag, then zeros, `bytes` bytes in all.
   static int64_t EncodeNonFinite(std::byte* dst, int64_t bytes);
 
-  // What follows the first byte of a finite chunk.
+  // The bytes after the flag of a finite chunk.
   struct Payload {
     int64_t kept = 0;
     const std::byte* values = nullptr;

@@ -1,4 +1,4 @@
-// Values of the floating types as integers.
+// Bits of floating-point values as integers.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ auto WithFloatBits(DType dtype, F&& f) {
   }
 }
 
-// Memory on the wire and of callers may be unaligned.
+// Messages and callers' memory may be unaligned.
 template <typename T>
 T Load(const std::byte* at) {
   T value;

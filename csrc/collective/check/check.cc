@@ -10,11 +10,11 @@
 namespace jaxccomp {
 namespace {
 
-// Orders of tasks are kept as bits, for each pair of them; cells take some bytes each.
+// Memory limits: the check keeps a bit per pair of tasks, and several bytes per cell.
 constexpr size_t kMostTasks = 1 << 15;
 constexpr size_t kMostCells = 1 << 26;
 
-// What a task cannot be, whatever the others are.
+// Checks a task by itself. Returns the mistake, or "".
 std::string WrongShape(const Problem& problem, const Schedule& schedule, const Task& task) {
   const std::span<const Slot> sources = schedule.SourcesOf(task);
   const bool codes = task.kind == TaskKind::kEncode || task.kind == TaskKind::kDecode;

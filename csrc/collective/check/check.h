@@ -1,4 +1,4 @@
-// Whether schedules that a program has made are a collective (jaxccomp/schedules/_custom.py).
+// Verifies custom schedules (jaxccomp/schedules/_custom.py).
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace jaxccomp {
 
-// Ok where the schedules, by rank, give what the collective gives, whether or not results lie where operands
-// do: by the check that this package's own algorithms pass (definition.h). Otherwise kInvalidArgument that
-// names rank and task. Nothing of the schedules is trusted.
+// Ok if the schedules (by rank) implement the collective, with results in separate memory and in place: the check
+// that the package's own algorithms pass (definition.h). Otherwise kInvalidArgument, which names rank and task.
+// The schedules are untrusted input.
 Status CheckSchedules(Collective collective, const Problem& problem, const std::vector<Schedule>& schedules);
 
 }  // namespace jaxccomp

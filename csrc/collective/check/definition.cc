@@ -37,11 +37,11 @@ bool SameLeaves(std::vector<int> leaves, std::vector<int> expected, MergeOrder o
   return leaves == expected;
 }
 
-// Results are the reduction of the operands less all losses: whatever was encoded on the way to a
-// result was lost on one rank, once, in the block that the result is a reduction of.
+// Result + all residuals = the reduction of the operands: each encoding on the way to a result must be in the
+// residual of exactly one rank, once, in the block of this result.
 bool LossesAddUp(const Outcome& outcome, const Expressions& expressions) {
   for (size_t block = 0; block < outcome.lost[0].size(); ++block) {
-    // Where each rank gets its own block, block i at rank i; else there is one, which all get.
+    // Block i is a result of rank i if each rank gets its own block; otherwise one block is the result of all.
     const Block& result = outcome.output[block][0];
     for (size_t i = 0; i < result.size(); ++i) {
       std::vector<int> lost;
@@ -57,7 +57,7 @@ bool LossesAddUp(const Outcome& outcome, const Expressions& expressions) {
   return true;
 }
 
-// What is wrong with the cell at a place of an Output block.
+// The mistake in a cell of an Output block, or "".
 std::string WrongCell(const Cell& cell, int32_t place, const Expected& expected, const Cell& of_first_rank,
                       bool must_be_final, bool coded, const Expressions& expressions) {
   if (expected.leaves.empty()) return cell.value < 0 ? "" : "is written, and must not be";
@@ -166,7 +166,7 @@ std::string FindMistake(Collective collective, const Problem& problem, const Wor
   for (int rank = 0; rank < problem.ranks; ++rank) {
     for (size_t b = 0; b < outcome.output[rank].size(); ++b) {
       const Expected expected = definition(rank, static_cast<int>(b));
-      if (expected.leaves.empty() && world.shared_memory) continue;  // what the operand left there
+      if (expected.leaves.empty() && world.shared_memory) continue;  // contains the operand
       const Block& cells = outcome.output[rank][b];
       for (size_t i = 0; i < cells.size(); ++i) {
         const std::string wrong =

@@ -1,4 +1,4 @@
-// What each collective is, in symbols, and whether the schedules of all ranks do it.
+// The definition of each collective on symbols, and the check of all ranks' schedules against it.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +12,42 @@
 
 namespace jaxccomp {
 
-// In which order a result's operands may have been merged. Reductions are of commuting operations.
+// The allowed merge orders of a result's operands. Reductions are commutative.
 enum class MergeOrder : uint8_t { kAny, kAsListed, kRotated };
 
-// What an Output block of a rank must hold: whose operands, and which of their blocks. Empty: nothing is
-// written.
+// The expected contents of a rank's Output block: the ranks of its operands, and their block. No leaves: the
+// block must not be written.
 struct Expected {
   std::vector<int> leaves = {};
   int from_block = 0;
-  bool exact = false;      // the operand itself, never through a codec
+  bool exact = false;      // the operand itself, not decoded
   bool same = false;       // identical on all ranks
   MergeOrder order = MergeOrder::kAny;
 };
 
-// Of the collectives whose blocks depend on sizes alone: all but send, recv, sendrecv and ragged_alltoall.
+// For all collectives except send, recv, sendrecv and ragged_alltoall, whose blocks do not depend on sizes alone.
 Expected Expect(Collective collective, const Problem& problem, int rank, int block);
 
 // Bytes of the Input or Output blocks of a rank.
 std::vector<int64_t> BlockSizes(Collective collective, const Problem& problem, int rank, bool output);
 
-// The world of schedules, by rank, that work on those blocks.
+// The world of these schedules (by rank) with the collective's blocks.
 World WorldOf(Collective collective, const Problem& problem, std::vector<Schedule> schedules,
               bool shared_memory);
 
-// Whether Input and Output of a call may lie at one place.
+// Whether Input and Output of a call may share memory.
 bool MayShareMemory(Collective collective);
 
 // By rank and block.
 using Definition = std::function<Expected(int rank, int block)>;
 
-// What is wrong, in words; empty where nothing is: tasks that are not ordered, that cannot run, or whose
-// results are not what is expected. `outcome`, where it is given, gets what was found by running them.
+// Describes the first mistake: unordered tasks, tasks that cannot run, or unexpected results; "" if there is none.
+// `outcome`, if given, receives the outcome of the run.
 std::string FindMistake(Collective collective, const Problem& problem, const World& world,
                         const Definition& definition, Outcome* outcome = nullptr);
 
-// Temporary memory beyond what is granted (memory_limits.h), in words; empty where there is none. Chunks
-// count as 4 KiB at least: smaller ones cannot be cut into as many pieces as algorithms want.
+// Describes temporary memory above the limits (memory_limits.h); "" if there is none. Chunks count as at least
+// 4 KiB: smaller ones cannot be cut into the pieces that algorithms need.
 std::string FindExcess(const Problem& problem, const Outcome& outcome);
 
 }  // namespace jaxccomp

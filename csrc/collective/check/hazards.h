@@ -1,4 +1,4 @@
-// Tasks that no chain of dependencies orders.
+// Finds data races in a schedule.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace jaxccomp {
 
-// Two tasks that may run in either order, one of which writes what the other touches, or one that depends on
-// a later one; the empty string when there are none. With shared_memory, Input block 0 and Output block 0 are
-// one, and copies between equal ranges of them do nothing.
+// Describes two unordered tasks of which one writes memory that the other accesses, or a task that depends on a
+// later one; "" if there is none. With shared_memory, Input block 0 and Output block 0 are the same memory, and
+// copies between equal ranges of them do nothing.
 std::string FindHazard(const Schedule& schedule, bool shared_memory);
 
 }  // namespace jaxccomp

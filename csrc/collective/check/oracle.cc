@@ -56,7 +56,7 @@ class Oracle {
     std::vector<int> waits;                    // by task: dependencies not yet done
     std::vector<std::vector<TaskId>> followers;
     std::vector<char> done;
-    std::vector<int> uses_left[kSpaces];       // by Scratch or Code block: tasks that touch it
+    std::vector<int> uses_left[kSpaces];       // by Scratch or Code block: remaining tasks that access it
     std::vector<char> live[kSpaces];
     std::vector<int> lane_left;                // by lane: tasks not yet done
     int first_lane = 0;
@@ -147,7 +147,7 @@ class Oracle {
     }
   }
 
-  // Each message has two ends, in one lane.
+  // Checks that each message has a send and a receive, in the same lane.
   void MatchEnds() {
     std::map<std::tuple<int, int, uint32_t>, TaskId> receives;
     const auto each = [&](TaskKind kind, auto&& f) {
@@ -189,7 +189,7 @@ class Oracle {
     return count;
   }
 
-  // Calls f(space, block) once for each Scratch and Code block that a task touches.
+  // Calls f(space, block) once for each Scratch and Code block that a task accesses.
   template <typename F>
   static void ForBlocks(const Task& task, const Schedule& schedule, F&& f) {
     std::set<std::pair<size_t, int32_t>> blocks;
@@ -210,7 +210,7 @@ class Oracle {
     return slot.block >= 0 && slot.block < static_cast<int32_t>(blocks.size());
   }
 
-  // Takes the memory that a task needs; false when it has to wait for it.
+  // Allocates the memory that a task needs; false if it has to wait.
   bool Admit(int rank, TaskId id) {
     Memory& memory = memory_[rank];
     const Schedule& schedule = world_.schedules[rank];
@@ -421,7 +421,7 @@ class Oracle {
     Complete(rank, id);
   }
 
-  // outcome_.lost has the values whose encodings were counted, by cell of Residual.
+  // Adds the task's encoding to outcome_.lost of the cells of Residual.
   void Lose(int rank, TaskId id, const Task& task, std::span<const Slot> sources) {
     const bool more = sources.size() > 2;
     if (task.dst.space != Space::kResidual || (more && sources[2] != task.dst)) {

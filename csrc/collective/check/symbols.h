@@ -1,8 +1,8 @@
-// What the values of a schedule are while it is checked: symbols, not numbers.
+// Symbolic values, for the check of schedules.
 //
-// A value is an expression: a rank's operand, a merge of expressions in order, or what a codec made of one.
-// A cell is an expression together with the address (block and place) it belongs to, so that values which end
-// up at a wrong place are noticed.
+// A value is an expression: a rank's operand, a merge of expressions in order, or the result of a codec.
+// A cell is an expression with the address (block and place) it belongs to, so that the check finds values at a
+// wrong address.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace jaxccomp {
 
-// Interned expressions: equal ids, equal values bit for bit.
+// Interned expressions: equal ids mean bitwise equal values.
 class Expressions {
  public:
   int Operand(int rank) { return Intern({0, rank}, {rank}); }
-  // With carried residuals (collective/carry.h) an operand is the sum of these two, which by themselves, like
-  // what a compression error has been written over, belong in no result.
+  // With carried residuals (collective/carry.h) an operand is the sum of Unadded and Carried. Either of them alone,
+  // and memory overwritten by a compression error (Gone), must not be in a result.
   int Unadded(int rank) { return Intern({4, rank}, {-1}); }
   int Carried(int rank) { return Intern({5, rank}, {-1}); }
   int Gone() { return Intern({6}, {-1}); }
-  // What a codec makes of it; `whose` random numbers it draws, and `which` of them (schedule.h).
+  // A codec's result; `whose` and `which`: the seed of its random numbers (schedule.h).
   int Coded(int of, int whose, int which) { return Intern({1, of, whose, which}, leaves_[of]); }
   int Merged(const std::vector<int>& parts, bool final) {
     if (parts == last_parts_ && final == last_final_) return last_id_;
@@ -38,7 +38,7 @@ class Expressions {
     last_final_ = final;
     return last_id_ = Intern(key, leaves);
   }
-  // What was encoded on the way to a value, each as often as it adds to it.
+  // The encodings on the way to a value, each as often as it contributes.
   std::vector<int> Encoded(int id) const {
     std::vector<int> encoded;
     std::vector<int> open = {id};

@@ -1,5 +1,5 @@
-// Binomial trees over virtual ranks, where the root is 0 and rank v's subtree is the
-// contiguous range [v, v + span).
+// Binomial trees over virtual ranks: the root is 0, and rank v's subtree is the contiguous range
+// [v, v + limit()).
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,7 @@ struct BinomialNode {
 
   bool is_root() const { return virtual_rank == 0; }
   int RankOf(int v) const { return Shifted(v, root, ranks); }
-  // The smallest power of two that no child distance reaches: children are at v + 1, v + 2,
-  // v + 4, ... below v + limit().
+  // A power of two: the children are at v + 1, v + 2, v + 4, ... below v + limit().
   int limit() const {
     if (!is_root()) return virtual_rank & -virtual_rank;
     int power = 1;
@@ -27,8 +26,7 @@ struct BinomialNode {
     return power;
   }
   int parent() const { return virtual_rank - limit(); }
-  // One past the last virtual rank in the subtree of the child at `distance`, or of this node
-  // when distance is limit().
+  // One past the last virtual rank in the subtree of the child at `distance`.
   int ChildEnd(int distance) const { return std::min(virtual_rank + 2 * distance, ranks); }
   int SubtreeEnd() const { return std::min(virtual_rank + limit(), ranks); }
 };

@@ -1,4 +1,4 @@
-// Ranks by the host that they share: trees, each with its lowest rank as the root.
+// Groups of ranks, such as the ranks of one host, and trees with a group's lowest rank as the root.
 #pragma once
 
 #include <span>
@@ -7,8 +7,7 @@
 
 namespace jaxccomp {
 
-// Ranks by group, in their order. group_of[r] is any number for the group of rank r; empty: each rank has
-// a group of its own.
+// The ranks of each group, sorted. group_of[r]: any id of rank r's group; empty: each rank is its own group.
 inline std::vector<std::vector<int>> GroupsOf(std::span<const int> group_of, int ranks) {
   std::vector<std::vector<int>> groups;
   std::unordered_map<int, size_t> places;
@@ -21,14 +20,14 @@ inline std::vector<std::vector<int>> GroupsOf(std::span<const int> group_of, int
   return groups;
 }
 
-// Whether there are several groups, and several ranks in some: then links between groups are what to
-// spare.
+// Whether there are several groups, and several ranks in one: then an algorithm should save traffic between
+// groups.
 inline bool ComeInGroups(std::span<const int> group_of, int ranks) {
   const auto groups = static_cast<int>(GroupsOf(group_of, ranks).size());
   return groups > 1 && groups < ranks;
 }
 
-// A tree for each group: its root is the lowest rank, which has all other members below it.
+// A tree for each group: the root is the lowest rank; all other members are its children.
 struct Forest {
   std::vector<int> roots;
   std::vector<int> parents;                 // by rank; -1: a root

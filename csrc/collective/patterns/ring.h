@@ -8,8 +8,8 @@ inline constexpr int Shifted(int rank, int distance, int ranks) {
   return static_cast<int>((static_cast<long long>(rank) + distance + ranks) % ranks);
 }
 
-// Ring reduce-scatter, ranks - 1 steps: the part that `rank` sends to its successor at `step`.
-// Part i starts at rank i + 1 and ends, complete, at rank i.
+// Ring reduce-scatter, ranks - 1 steps: the part that `rank` sends to its successor at `step`. Part i
+// starts at rank i + 1 and is complete at rank i.
 inline constexpr int ReduceScatterPart(int rank, int step, int ranks) {
   return Shifted(rank, -step - 1, ranks);
 }

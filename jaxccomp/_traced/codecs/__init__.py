@@ -1,9 +1,9 @@
-"""The codecs of the traced plane: those of a fixed rate, written in jax.numpy.
+"""The codecs of backend="xla": codecs of a fixed rate, written in jax.numpy.
 
-Definitions, options and error bounds are those of the engine's codecs (docs/wire_format_lossy.md,
-docs/wire_format_sparse_library.md), but a whole array is one chunk, and what travels is a few
-arrays, the parts of the engine's code, instead of its bytes in a row. XLA's shapes are static, so
-what a lossless codec would save cannot be left out: such a stage changes nothing here.
+Definitions, options and error bounds are the same as the engine's (docs/wire_format_lossy.md,
+docs/wire_format_sparse_library.md), but a whole array is one chunk, and its encoding is a few
+arrays instead of the engine's concatenated bytes. XLA's shapes are static, so a lossless codec
+cannot send fewer bytes: such a stage is ignored here.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ CODECS: dict[str, Callable[[Options], Codec]] = {
 
 
 def find(spec: str) -> Codec | None:
-    """The codec of a canonical spec; None when values travel as they are.
+    """Return the codec of a canonical spec; None if values are sent as they are.
 
     Raises:
-      UnknownNameError: for a codec whose rate is not fixed.
+      UnknownNameError: for a codec without a fixed rate.
     """
     first = specs.parse(spec).stages[0]  # only a lossless one can follow
     if (codec := custom.CODECS.find(first.name)) is not None:
@@ -86,6 +86,6 @@ def _find_own(first: specs.Stage) -> Codec | None:
 
 
 def find_for(spec: str, dtype: str) -> Codec | None:
-    """`find` for values of a dtype: None, too, where the codec has none of that."""
+    """`find` for values of a dtype: also None if the codec does not support it."""
     codec = find(spec)
     return codec if codec is not None and dtype in codec.dtypes else None

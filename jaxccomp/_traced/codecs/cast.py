@@ -1,4 +1,4 @@
-"""bf16 and fp16: floats in a narrower type, rounded once, to nearest even or at random."""
+"""bf16 and fp16: floats in a narrower type, rounded once, to nearest even or stochastically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxccomp._traced.codecs.operators import bits_of, magnitude_of
 
 
 class Cast(Codec):
-    """Travels as the bits of the narrow type: XLA might keep what it takes for excess precision."""
+    """Encodes to the bits of the narrow type: as floats, XLA might keep excess precision."""
 
     dtypes = ("float32", "float64")
 
@@ -30,11 +30,10 @@ class Cast(Codec):
 
 
 class StochasticBf16(Cast):
-    """Rounded up or down at random, such that the mean is exact.
+    """Rounds up or down at random, such that the mean is exact.
 
-    Random numbers have as many bits as bfloat16 has no room for: they are added to those, and what
-    is carried counts. Integers throughout, so subnormals are not flushed on the way. What lies
-    above the greatest finite bfloat16 becomes that.
+    A random number is added to the bits that bfloat16 drops; the carry rounds up. The arithmetic is
+    integer, so subnormals are not flushed. Finite values above the greatest bfloat16 become it.
     """
 
     random = True
@@ -52,9 +51,9 @@ class StochasticBf16(Cast):
 
 
 def _rounded_to_odd(x: Array) -> Array:
-    """float64 as float32 such that rounding that once more gives what rounding once would.
+    """Round float64 to float32 such that rounding again is the same as rounding once.
 
-    Truncated, with the last bit set where that lost anything; NaN and infinity stay.
+    Truncates, and sets the last bit if the truncation was inexact; NaN and infinity stay.
     """
     near = x.astype(jnp.float32)
     back = near.astype(jnp.float64)

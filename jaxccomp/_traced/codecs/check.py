@@ -1,4 +1,4 @@
-"""`jaxccomp.toolkit.check`: what a codec of the program's does, by trying it."""
+"""`jaxccomp.toolkit.check`: tests a codec on values."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from jaxccomp._traced.codecs.codec import Array, Codec
 
 _SHAPES = ((), (1,), (7,), (33, 65), (4096,), (10007,))
 _KEYS = 64
-# A mean over keys that is 0 is further off than so many standard deviations once in a million.
+# A mean over keys of 0 deviates by more than this many standard deviations once in a million.
 _DEVIATIONS = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was measured.
+    """The properties that `check` measured.
 
     Attributes:
       spec: of the codec.
       dtype: of the values.
-      ratio: bytes of the values over bytes of the payload, of 10007 values.
-      exact: whether all values came back bit for bit.
-      contraction: the least of 1 - |x - decode(encode(x))|^2 / |x|^2, for random codecs of its mean
-        over keys. Above 0, error feedback brings everything through in the end, the sooner the
-        nearer to 1 (Karimireddy et al. 2019).
-      unbiased: whether what is decoded is, in the mean over keys, what was encoded.
+      ratio: bytes of the values / bytes of the payload, for 10007 values.
+      exact: whether all values were decoded bit for bit.
+      contraction: the minimum of 1 - |x - decode(encode(x))|^2 / |x|^2; for random codecs of its
+        mean over keys. Above 0, error feedback sends all values eventually; the nearer to 1, the
+        sooner (Karimireddy et al. 2019).
+      unbiased: whether the mean of decoded values over keys equals the encoded values.
     """
 
     spec: str
@@ -45,22 +45,22 @@ class Report:
 
 
 def check(codec: specs.CodecLike, dtype: Any = "float32") -> Report:
-    """Tries a codec on values of many kinds, and raises where it is not what operations need.
+    """Tests a codec on values of many kinds, and raises if it violates a requirement of operations.
 
-    It must give back shapes and dtypes, of scalars, vectors and matrices; give the same payload
-    each time, and the same for a row whether it is coded alone or with others; decode zeros to
-    zeros; show what is not finite where it was, or in the whole array; and be exact, a contraction
-    or unbiased, without which sums over steps drift away from the truth.
+    The requirements: the codec restores shapes and dtypes of scalars, vectors and matrices. It
+    gives the same payload each time, and the same for a row alone or batched with others. It
+    decodes zeros to zeros, and NaN and infinity to non-finite values there or in the whole array.
+    It is exact, a contraction or unbiased; otherwise sums over steps drift.
 
     Args:
-      codec: a spec, of a codec that was registered or of one of this package's with a fixed rate.
-      dtype: of the values to try it with.
+      codec: a spec, of a registered codec or of one of this package's with a fixed rate.
+      dtype: of the test values.
 
     Returns:
-      What was measured.
+      The measured properties.
 
     Raises:
-      CodecError: for the first of these that does not hold, with the values that show it.
+      CodecError: for the first requirement that fails, with an example.
 
     Example:
       >>> import jaxccomp
@@ -103,7 +103,7 @@ class _Trial:
         return np.asarray(self.decode(self.encode(x, self.key(0)), x.shape, self.dtype))
 
     def round_trips(self, x: Array) -> np.ndarray:
-        """With several keys, where it takes any: one row each, as float64."""
+        """Return decoded values as float64, a row per key; one row if the codec takes no key."""
         if not self.codec.random:
             return self.round_trip(x)[None].astype(np.float64)
         keys = jax.random.split(self.key(0), _KEYS)
@@ -146,7 +146,7 @@ class _Trial:
             )
 
     def is_unbiased(self, losses: np.ndarray, truth: np.ndarray) -> bool:
-        """Whether means over keys are 0, along the values, their signs, and some directions."""
+        """Return whether mean errors over keys are 0, along the values, signs and directions."""
         directions = [truth, np.sign(truth), *self.generator.choice([-1.0, 1.0], (8, truth.size))]
         along = losses @ np.stack(directions, axis=1)
         deviation = along.std(axis=0, ddof=1) / math.sqrt(len(along))

@@ -1,4 +1,4 @@
-"""Codecs that programs have registered (jaxccomp.toolkit), as the traced plane uses any."""
+"""Registered codecs (jaxccomp.toolkit) in the form of the package's JAX codecs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from jaxccomp import errors
 from jaxccomp._codecs.custom import CustomCodec
 from jaxccomp._traced.codecs.codec import Array, Codec, Wire
 
-# What JAX raises where a shape would depend on a value.
+# JAX's errors for a shape that depends on a value.
 _DEPENDS_ON_VALUES = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-# What it says where it raises a plain IndexError or TypeError for the same reason. The last is of
-# any error that names a tracer (JAX 0.12), the others are of single functions.
+# Texts of JAX's plain IndexError or TypeError for the same reason. The last is in all errors that
+# name a tracer (JAX 0.12), the others are of single functions.
 _MUST_BE_KNOWN = (
     "must be static integers",
     "sequences of concrete values",
@@ -34,7 +34,7 @@ _NO_BYTES = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
 
 
 class Custom(Codec):
-    """Calls the codec's functions, and checks what they give."""
+    """Calls the codec's functions, and checks their results."""
 
     def __init__(self, codec: CustomCodec, given: Mapping[str, str]):
         self.codec = codec

@@ -1,4 +1,4 @@
-"""`jaxccomp.register_codec`: makes a codec of two functions."""
+"""`jaxccomp.register_codec`: makes a codec from two functions."""
 
 from __future__ import annotations
 
@@ -20,43 +20,45 @@ _SIGNATURES = {
 
 
 def register_codec(name: str, **options: custom.Value) -> Callable[[C], C]:
-    """Registers a class with two functions as a codec, which every operation then takes.
+    """Registers a class with two functions as a codec for all operations.
 
-    The class is only what holds them; it is never instantiated::
+    The class only holds the functions, and is never instantiated::
 
         encode(x, options, key) -> payload
         decode(payload, shape, dtype, options) -> x
 
-    ``x`` is an array of one of ``dtypes``: in reductions a flat piece of the operand, else a block
-    of it in its shape. The payload is a pytree of arrays whose shapes and dtypes follow from those
-    of ``x`` alone. `decode` gives an array of ``shape`` and ``dtype``, those of ``x``. Both are
-    traced, and batched by ``vmap``. ``options`` has the options as attributes. Beside the functions
-    the class may have
+    ``x`` is an array of one of ``dtypes``: in reductions a flat piece of the operand, otherwise a
+    block of it in its shape. The payload is a pytree of arrays; their shapes and dtypes depend only
+    on the shape and dtype of ``x``. `decode` returns an array with the ``shape`` and ``dtype`` of
+    ``x``. Both are traced, and batched by ``vmap``. ``options`` has the options as attributes. The
+    class may also have
 
-    * ``dtypes``: names of the dtypes that it codes, by default ``("float16", "bfloat16",
-      "float32", "float64")``; values of others travel as they are;
-    * ``random = True``: `encode` gets a typed key of `jax.random`, which differs from rank to rank,
-      operation to operation and step to step; else None;
-    * ``whole = True``: operands are not cut into pieces, of which one is coded while another
-      travels. Reductions are made of flat pieces in any case, one for each rank;
-    * ``lossless = True``: values come back bit for bit, so that error feedback is left out;
-    * ``ratio`` and ``error``: what `jaxccomp.codecs.table` says of it, in words.
+    * ``dtypes``: names of the dtypes that it encodes, by default ``("float16", "bfloat16",
+      "float32", "float64")``; values of other dtypes are sent as they are;
+    * ``random = True``: `encode` gets a typed key of `jax.random`, which differs between ranks,
+      operations and steps; otherwise None;
+    * ``whole = True``: operands are not cut into pieces, of which one is encoded while another is
+      sent. Reductions always use flat pieces, one for each rank;
+    * ``lossless = True``: values are decoded bit for bit, so that error feedback is skipped;
+    * ``ratio`` and ``error``: texts for `jaxccomp.codecs.table`.
 
-    All ranks must register the same codecs before the programs that use them are traced. Specs take
-    it as any other: ``"name:option=value"``, and ``"name|lossless"``, where the engine then codes
-    the payload's bytes. Operations with it are composed of those of the engine, or, with
-    ``backend="xla"``, of jax.lax: a reduction exchanges codes of each rank's part, sums what they
-    decode to, and gathers codes of the sums (HiPress, SOSP 2021, calls that CaSync).
+    All ranks must register the same codecs before they trace programs that use them. Specs have the
+    usual form: ``"name:option=value"``, and ``"name|lossless"``, with which the engine encodes the
+    payload's bytes. Operations with the codec are composed of the engine's operations, or, with
+    ``backend="xla"``, of jax.lax: a reduction exchanges the encoded parts of the ranks, decodes and
+    sums them, and gathers the encoded sums (CaSync in HiPress, SOSP 2021).
+
+    A class that is defined again, as in a notebook, replaces the earlier one, and programs compiled
+    with that are recompiled.
 
     Args:
-      name: what specs call it: of a to z, 0 to 9 and ``_``.
-      **options: what can be set in a spec, with defaults: numbers and bools.
+      name: the name in specs: of a to z, 0 to 9 and ``_``.
+      **options: the options in specs, with defaults: numbers and bools.
 
     Raises:
-      NameTakenError: where the name is taken, or none.
-      CodecError: where a function is missing or takes other arguments, or an option is neither
-        number nor bool. A class that is defined again, as in a notebook, replaces
-        the one before; what was compiled with it is forgotten.
+      NameTakenError: when the name is taken or invalid.
+      CodecError: when a function is missing or has other arguments, or an option is neither number
+        nor bool.
 
     Example:
       >>> import jax.numpy as jnp, jaxccomp

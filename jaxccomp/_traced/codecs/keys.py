@@ -1,9 +1,9 @@
-"""Random keys for codecs, where nothing counts steps, and what is drawn with them.
+"""Random keys and numbers for codecs in traced programs, which have no step counter.
 
-The engine draws from the number of the step. A traced program is a function of its inputs alone,
-so a key is made of what there is: which operation of which values it is (a constant of the
-program), the rank, and a hash of the values, which differ from step to step. The same values in the
-same place draw the same numbers again, by the engine's generator (docs/wire_format_lossy.md).
+The engine's seed includes the number of the step. A traced program depends only on its inputs, so a
+key consists of a constant of the operation and operand, the rank, and a hash of the values, which
+differ from step to step. Equal values in the same place draw the same numbers. The generator is the
+engine's (docs/wire_format_lossy.md).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ KIND = "threefry2x32"
 
 
 def key_for(x: Array, constant: str, rank: Array) -> Array:
-    """The key to encode ``x`` with on a rank; ``constant`` says where in the program that is."""
+    """Return the key to encode ``x`` on a rank; ``constant`` identifies the operation."""
     return jax.random.fold_in(jax.random.fold_in(_constant_key(constant), rank), hash_of(x))
 
 
 def shared_key(hashes: Array, constant: str) -> Array:
-    """A key that all ranks of an operation have, of the sum of what `hash_of` gives on each."""
+    """Return the common key of all ranks, from the sum of their `hash_of`."""
     return jax.random.fold_in(_constant_key(constant), hashes)
 
 
@@ -37,15 +37,15 @@ def _constant_key(constant: str) -> Array:
 
 
 def words_of(key: Array) -> Array:
-    """The two words that a key is: those of the step, as the engine's random numbers have it."""
+    """Return the two words of a key; they take the place of the step in the engine's seed."""
     return jax.random.key_data(key)
 
 
 def draw(key: Array, shape: Sequence[int]) -> Array:
-    """Integers below 2^16, as float32: the engine's of the positions 0, 1, 2, ...
+    """Return integers below 2^16, as float32: the engine's numbers of the positions 0, 1, 2, ...
 
-    That of position p is the (p mod 8)-th 16-bit piece of Philox4x32-10 of p / 8, whose key are the
-    words of ``key``; tensor and rank are in those.
+    Position p has the (p mod 8)-th 16-bit piece of Philox4x32-10 of p / 8; Philox's key are the
+    words of ``key``, which depend on tensor and rank.
     """
     count = math.prod(shape)
     words = jnp.stack(_philox(words_of(key), -(-count // 8)), axis=1)
@@ -54,9 +54,9 @@ def draw(key: Array, shape: Sequence[int]) -> Array:
 
 
 def _philox(key: Array, count: int) -> Sequence[Array]:
-    """The four words of each of the counters from 0 on.
+    """Return the four words of each of the counters 0 to ``count`` - 1.
 
-    In a loop, so that they are made once: XLA would fuse the rounds with each use of a word.
+    In a loop, so that they are computed once: XLA would fuse the rounds with each use of a word.
     """
     zeros = jnp.zeros(count, jnp.uint32)
     counters = (jnp.arange(count, dtype=jnp.uint32), zeros, zeros, zeros)
@@ -74,7 +74,7 @@ def _philox(key: Array, count: int) -> Sequence[Array]:
 
 
 def high_product(a: Array, b: Array) -> Array:
-    """The upper 32 bits of the products of unsigned integers of 32 bits."""
+    """Return the upper 32 bits of products of unsigned 32-bit integers."""
     a, b = a.astype(jnp.uint32), b.astype(jnp.uint32)
     a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF
     one, two = a_high * b_low, a_low * b_high
@@ -83,7 +83,7 @@ def high_product(a: Array, b: Array) -> Array:
 
 
 def hash_of(x: Array) -> Array:
-    """A sum of the values' bits, each times another odd number."""
+    """Return a hash: the sum of the values' bits, each times a different odd number."""
     words = lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize >= 4 else jnp.uint16)
     words = words.reshape(-1).astype(jnp.uint32)
     return jnp.sum(words * (2 * jnp.arange(words.shape[0], dtype=jnp.uint32) + 1), dtype=jnp.uint32)

@@ -1,8 +1,8 @@
-"""What codecs are made of: blocks, codes narrower than a byte, selection, random rounding.
+"""Building blocks of codecs: blocks, codes narrower than a byte, selection, random rounding.
 
-The operators of CompLL (HiPress, SOSP 2021, section 5) in JAX: of these ``map`` is jax.numpy
-itself, and what travels has types of its own, as a payload is a pytree of arrays. All shapes follow
-from shapes, as XLA's must.
+The operators of CompLL (HiPress, SOSP 2021, section 5) in JAX. CompLL's ``map`` is jax.numpy
+itself; payloads are typed, because they are pytrees of arrays. Shapes of results depend only on
+shapes, as XLA requires.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ Array = Any
 
 
 def bits_of(x: Array) -> Array:
-    """The bits of floats as signed integers, so that magnitudes compare as integers do.
+    """Return the bits of floats as signed integers: magnitudes are ordered like the integers.
 
-    This neither depends on whether subnormals are flushed nor loses a NaN, which is the greatest.
+    Independent of flushed subnormals, and NaN is the greatest.
     """
     return lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
 
 
 def magnitude_of(x: Array) -> Array:
-    """`bits_of` without the sign."""
+    """Return `bits_of` without the sign bit."""
     bits = bits_of(x)
     return bits & jnp.iinfo(bits.dtype).max
 
 
 def float_of(bits: Array) -> Array:
-    """The float32 with these bits."""
+    """Return the float32 with these bits."""
     return lax.bitcast_convert_type(bits.astype(jnp.int32), jnp.float32)
 
 
 def split_blocks(x: Array, length: int) -> Array:
-    """Rows of ``length`` consecutive values, the last one filled up with zeros."""
+    """Returns rows of ``length`` consecutive values, the last one padded with zeros."""
     blocks = -(-x.shape[0] // length)
     return jnp.pad(x, (0, blocks * length - x.shape[0])).reshape(blocks, length)
 
 
 def join_blocks(rows: Array, count: int) -> Array:
-    """The opposite of `split_blocks`."""
+    """Returns the ``count`` values of `split_blocks`, its inverse."""
     return rows.reshape(-1)[:count]
 
 
 def greatest(x: Array, axis: int | None = None) -> Array:
-    """The greatest magnitude of floats; NaN where there is one.
+    """Returns the greatest magnitude of floats; NaN if there is one.
 
-    ``jnp.max(jnp.abs(x))`` may lose a NaN: on CPUs XLA's maximum prefers speed. A codec that scales
-    by it would then hide what is not finite.
+    ``jnp.max(jnp.abs(x))`` may lose a NaN, because XLA's maximum on CPUs is optimised for speed. A
+    codec that scales by it would then hide non-finite values.
 
     Args:
       x: array of real floats of any shape.
-      axis: along which; by default along all.
+      axis: the axis to reduce; by default all.
 
     Example:
       >>> import jax.numpy as jnp
@@ -75,7 +75,7 @@ def reduce_blocks(function: Callable[..., Array], x: Array, length: int) -> Arra
 
     Args:
       function: such as ``jnp.max``; it is called with ``axis=1``.
-      x: array of any shape; the last block is filled up with zeros.
+      x: array of any shape; the last block is padded with zeros.
       length: values in a block.
 
     Returns:
@@ -91,10 +91,10 @@ def reduce_blocks(function: Callable[..., Array], x: Array, length: int) -> Arra
 
 
 def pack(codes: Array, bits: int, block: int = 1024) -> Array:
-    """The lowest ``bits`` of each integer, 8 / bits of them to a byte, block after block.
+    """Packs the lowest ``bits`` of each integer, 8 / bits of them to a byte, block by block.
 
-    Byte i of a block holds its codes i, i + h, i + 2h, ... of h bytes, the first in the lowest
-    bits, so that nothing moves between the lanes of a vector (docs/wire_format_lossy.md).
+    Byte i of a block of h bytes holds the block's codes i, i + h, i + 2h, ..., the first in the
+    lowest bits, so that no code moves between vector lanes (docs/wire_format_lossy.md).
 
     Args:
       codes: 1-D array of integers.
@@ -102,10 +102,10 @@ def pack(codes: Array, bits: int, block: int = 1024) -> Array:
       block: codes that are packed together, a multiple of 8 / bits.
 
     Returns:
-      uint8, one byte for 8 / bits codes, the last one filled up with zeros.
+      uint8, one byte for 8 / bits codes, the last one padded with zeros.
 
     Raises:
-      InvalidArgumentError: for other ``bits``, or a block that no whole bytes hold.
+      InvalidArgumentError: for other ``bits``, or a block that is no multiple of 8 / bits.
 
     Example:
       >>> import jax.numpy as jnp
@@ -124,7 +124,7 @@ def pack(codes: Array, bits: int, block: int = 1024) -> Array:
 
 
 def _packed(blocks: Array, bits: int) -> Array:
-    """Each row packed; its length is a multiple of what a byte holds."""
+    """Pack each row; the rows' length is a multiple of 8 / bits."""
     rows, length = blocks.shape
     parts = blocks.reshape(rows, 8 // bits, length * bits // 8)
     packed = parts[:, 0]
@@ -134,12 +134,12 @@ def _packed(blocks: Array, bits: int) -> Array:
 
 
 def unpack(packed: Array, bits: int, count: int, block: int = 1024) -> Array:
-    """The ``count`` codes that `pack` packed, as unsigned numbers in int32.
+    """Returns the ``count`` codes that `pack` packed, as unsigned numbers in int32.
 
     Args:
-      packed: what `pack` gave.
+      packed: the result of `pack`.
       bits: as in `pack`.
-      count: how many codes there were.
+      count: the number of codes.
       block: as in `pack`.
 
     Raises:
@@ -166,19 +166,19 @@ def _check_packing(bits: int, block: int) -> None:
         )
 
 
-# --- Selection, to a number that is known when tracing ------------------------------------------
+# --- Selection of a number of values that is static when tracing --------------------------------
 
 
 def filter_top(x: Array, count: int) -> tuple[Array, Array]:
-    """The values that are largest by magnitude, and their places.
+    """Returns the values that are largest by magnitude, and their places.
 
     Args:
       x: array of any shape, of real floats.
-      count: how many, at most ``x.size``.
+      count: the number of values, at most ``x.size``.
 
     Returns:
-      ``(values, places)`` of shape (count,): places in ``x.ravel()`` as int32, of equal magnitudes
-      the first. NaN is the largest.
+      ``(values, places)`` of shape (count,): places are int32 indices into ``x.ravel()``. Of equal
+      magnitudes the first are taken. NaN is the largest.
 
     Example:
       >>> import jax.numpy as jnp
@@ -193,16 +193,16 @@ def filter_top(x: Array, count: int) -> tuple[Array, Array]:
 
 
 def filter_where(mask: Array, x: Array, count: int) -> tuple[Array, Array]:
-    """The first ``count`` values where ``mask`` holds, and their places.
+    """Returns the first ``count`` values where ``mask`` is true, and their places.
 
     Args:
       mask: bools like ``x``.
       x: array of any shape.
-      count: how many travel, whatever the mask holds; of more the first ones are taken.
+      count: the number of results, for any mask; if it has more, the first ones are taken.
 
     Returns:
-      ``(values, places)`` of shape (count,). Where there are fewer the rest is 0, at the place
-      ``x.size``, which `scatter` leaves out.
+      ``(values, places)`` of shape (count,). If the mask has fewer, the rest is 0 with the place
+      ``x.size``, which `scatter` ignores.
 
     Example:
       >>> import jax.numpy as jnp
@@ -218,7 +218,7 @@ def filter_where(mask: Array, x: Array, count: int) -> tuple[Array, Array]:
 
 
 def scatter(values: Array, places: Array, shape: Sequence[int]) -> Array:
-    """Zeros of ``shape`` with ``values`` at ``places``: the opposite of the filters.
+    """Returns zeros of ``shape`` with ``values`` at ``places``: the inverse of the filters.
 
     Example:
       >>> import jax.numpy as jnp
@@ -231,15 +231,15 @@ def scatter(values: Array, places: Array, shape: Sequence[int]) -> Array:
 
 
 def sampled_quantile(x: Array, q: float, samples: int, key: Array) -> Array:
-    """A quantile of the values, estimated from a sample of them.
+    """Returns a quantile of the values, estimated from a sample of them.
 
     Sorting a sample costs far less than sorting all (Lin et al. 2018, Deep Gradient Compression).
 
     Args:
       x: array of any shape.
       q: from 0 to 1.
-      samples: how many values are drawn, with repetition; with as many as there are, or more, the
-        quantile is exact.
+      samples: the number of values drawn, with repetition. If it is at least ``x.size``, nothing is
+        drawn and the quantile is exact.
       key: a typed key of `jax.random`; a codec with ``random = True`` gets one.
 
     Returns:
@@ -261,10 +261,10 @@ def sampled_quantile(x: Array, q: float, samples: int, key: Array) -> Array:
 
 
 def uniform(key: Array, shape: Sequence[int]) -> Array:
-    """Numbers from 0 to just under 1, equally likely, as float32.
+    """Returns uniform random numbers in [0, 1), as float32.
 
-    They are a function of the key and of the place alone (Philox4x32-10, Salmon et al. 2011), with
-    16 bits each: the engine's stochastic codecs draw the same ones.
+    A number has 16 bits, and depends only on the key and its place (Philox4x32-10, Salmon et al.
+    2011): the engine's stochastic codecs draw the same ones.
 
     Example:
       >>> import jax
@@ -277,7 +277,7 @@ def uniform(key: Array, shape: Sequence[int]) -> Array:
 
 
 def round_randomly(x: Array, key: Array) -> Array:
-    """Rounds up or down to an integer, such that on average the value is kept.
+    """Rounds up or down to an integer at random, such that the mean is the value.
 
     Example:
       >>> import jax, jax.numpy as jnp

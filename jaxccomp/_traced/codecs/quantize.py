@@ -1,7 +1,7 @@
 """int8, int4, int2, fp8_e4m3, fp8_e5m2: blocks of small integers or floats times a scale.
 
-The arithmetic is that of docs/wire_format_lossy.md, so decoded values are the engine's bit for bit
-where rounding is to nearest.
+The arithmetic follows docs/wire_format_lossy.md: when rounding to nearest, decoded values equal the
+engine's bit for bit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jaxccomp._traced.codecs.operators import (
 
 
 class Integers(FloatCodec):
-    """Integers of ``bits`` bits; the scale is a bfloat16, which travels as its bits."""
+    """Integers of ``bits`` bits; the scale is a bfloat16, encoded as its bits."""
 
     def __init__(self, bits: int, options: Options):
         self.bits = bits
@@ -46,24 +46,24 @@ class Integers(FloatCodec):
         up = _divided_upwards(float_of(jnp.where(finite, greatest, 0)), self.most)
         up = jnp.clip(up, LEAST_EXPONENT << 23, 0x7F7F0000)
         scales = jnp.where(finite, up >> 16, 0x7FC0).astype(jnp.uint16)
-        # The inverse of a scale near the greatest float would be subnormal: for int2 it is taken
-        # four times as large, and values a quarter (no constant, or XLA would cancel the two).
+        # The inverse of a scale near the greatest float would be subnormal: for int2, use four
+        # times the inverse and a quarter of the values (not as constants: XLA would cancel them).
         factor = 4.0 if self.bits == 2 else 1.0
         quarter = jnp.where(finite, 1 / factor, 0)[:, None]
         steps = jnp.where(finite[:, None], blocks, 0) * quarter * (factor / float_of(up))[:, None]
         if self.random:
-            # Kept within limits that change no code, so that product and sum are not fused.
+            # The clip changes no code; it keeps XLA from fusing product and sum.
             steps = jnp.clip(steps, -2 * self.most, 2 * self.most)
             steps = jnp.floor(steps + (draw(key, blocks.shape) + 0.5) * 2.0**-16)
         else:
             steps = jnp.round(steps)
-        # Roundings of the product and of the sum may lead one too far.
+        # Rounding of the product and the sum may exceed the greatest code by one.
         codes = jnp.clip(steps, -self.most, self.most).astype(jnp.int32)
         return scales, pack(join_blocks(codes, x.shape[0]), self.bits, self.block)
 
     def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
         scales, packed = wire
-        unused = 32 - self.bits  # shifted there and back, codes get their sign
+        unused = 32 - self.bits  # shifting left and right extends the sign
         codes = unpack(packed, self.bits, count, self.block) << unused >> unused
         blocks = split_blocks(codes, self.block).astype(jnp.float32)
         values = blocks * float_of(scales.astype(jnp.int32) << 16)[:, None]
@@ -71,10 +71,10 @@ class Integers(FloatCodec):
 
 
 def _divided_upwards(x: Array, most: int) -> Array:
-    """Bits of x / most, rounded to float32 and then up to bfloat16.
+    """Return the bits of x / most, rounded to float32 and then up to bfloat16.
 
-    XLA multiplies by the inverse of a constant, which rounds differently: hence what is left of
-    ``x`` decides, which is exact where it matters.
+    XLA multiplies by the inverse of a constant, which rounds differently. So the remainder of ``x``
+    decides; it is exact where it matters.
     """
     near = (bits_of(x * np.float32(1 / most)) + 0x8000) & -0x10000
     half_unit = float_of(near & INFINITY) * 2.0**-24
@@ -83,7 +83,7 @@ def _divided_upwards(x: Array, most: int) -> Array:
 
 
 class SmallFloats(FloatCodec):
-    """Floats of 8 bits; the scale is a power of two, of which the exponent travels."""
+    """Floats of 8 bits; the scale is a power of two, encoded as its exponent."""
 
     def __init__(self, mantissa: int, bias: int, most_exponent: int, options: Options):
         self.mantissa = mantissa
@@ -96,7 +96,7 @@ class SmallFloats(FloatCodec):
         blocks = split_blocks(x, self.block)
         greatest = magnitude_of(blocks).max(axis=1)
         finite = greatest < INFINITY
-        # Adding to a mantissa above that of 1.75 carries into the exponent.
+        # A mantissa above 1.75 carries into the exponent.
         exponent = (jnp.where(finite, greatest, 0) + 0x1FFFFF) >> 23
         scale = jnp.maximum(exponent - self.most_exponent, LEAST_EXPONENT)
         scales = jnp.where(finite, scale, 255).astype(jnp.uint8)
@@ -106,9 +106,9 @@ class SmallFloats(FloatCodec):
         return scales, codes.astype(jnp.uint8)
 
     def _codes(self, x: Array) -> Array:
-        """Rounded by adding a power of two whose last place is worth that of the code.
+        """Round by adding the power of two whose unit in the last place equals the code's.
 
-        The digits are then what was added, and the exponent says which power that was.
+        The sum minus that power is the code's mantissa; the power gives its exponent.
         """
         magnitude = magnitude_of(x)
         exponent = jnp.maximum(magnitude & INFINITY, self.least_normal)

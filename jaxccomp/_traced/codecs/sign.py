@@ -1,4 +1,4 @@
-"""onebit, ternary, tbq: little more than the signs of values."""
+"""onebit, ternary, tbq: one or two bits per value."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _TBQ_BLOCK = 1024
 
 
 class OneBit(FloatCodec):
-    """Signs, and the means of a block's values with and without one.
+    """Sign bits, and a block's means of the values with and without the sign bit.
 
-    The engine sums in float64, which not every platform of JAX has; here sums are float32, so means
-    may differ in their last digits.
+    Sums are float32, because not every JAX platform has float64. The engine sums in float64, so
+    means may differ in their last digits.
     """
 
     def __init__(self, options: Options):
@@ -56,7 +56,7 @@ class OneBit(FloatCodec):
 
 
 def _pack_signs(signs: Array) -> Array:
-    """That of value i is bit i mod 8 of byte i / 8."""
+    """Pack signs: value i has bit i mod 8 of byte i / 8."""
     rows = split_blocks(signs, 8) << jnp.arange(8, dtype=jnp.int32)
     return rows.sum(axis=1).astype(jnp.uint8)
 
@@ -66,8 +66,8 @@ def _unpack_signs(packed: Array, count: int) -> Array:
 
 
 def _mean(blocks: Array, chosen: Array, greatest: Array) -> Array:
-    """The mean of each block's chosen values; NaN where the block is not finite."""
-    # A sum of as many values as a block has, each so much smaller, cannot overflow.
+    """Return the mean of each block's chosen values; NaN if the block is not finite."""
+    # Divided by the block's length first, the values' sum cannot overflow.
     length = blocks.shape[1]
     total = jnp.where(chosen, blocks * (1 / length), 0).sum(axis=1)
     counts = jnp.maximum(chosen.sum(axis=1), 1).astype(jnp.float32)
@@ -93,7 +93,7 @@ class Ternary(FloatCodec):
         scales = jnp.where(coded, float_of(greatest), jnp.where(greatest < _LEAST, 0, NAN))
         step = jnp.where(coded, scales, 0)[:, None]
         if self.random:
-            # With the chance |x| / step, |x| is at least (1 - u) * step.
+            # |x| >= (1 - u) * step has the probability |x| / step.
             left = 65535 - draw(key, blocks.shape)
             reached = magnitude >= bits_of((left + 0.5) * 2.0**-16 * step)
         else:
@@ -108,7 +108,7 @@ class Ternary(FloatCodec):
 
 
 class Threshold(FloatCodec):
-    """tbq: the threshold with the sign of values that reach it, and 0 for others."""
+    """tbq: values that reach the threshold become +-threshold, others 0."""
 
     def __init__(self, options: Options):
         self.threshold = np.float32(options["threshold"])
@@ -125,5 +125,5 @@ class Threshold(FloatCodec):
 
 
 def _signed(x: Array, reached: Array) -> Array:
-    """0 where the threshold is not reached, else 1, or -1 with a sign."""
+    """Return 0 below the threshold, else 1 for positive and -1 for negative values."""
     return jnp.where(reached, jnp.where(bits_of(x) < 0, -1, 1), 0)

@@ -1,4 +1,4 @@
-"""topk, randomk: a few of the values travel as they are; the others become 0."""
+"""topk, randomk: a few of the values are sent unchanged; the others become 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 2**31 - 1  # positions are int32
 
 
 class Sparse(Codec):
-    """What both share: how many travel, and NaN in all of them where one value is not finite."""
+    """The base class: the number of values sent; all become NaN if a value is not finite."""
 
     def __init__(self, options: Options):
         self.density = float(options["density"])
@@ -33,7 +33,7 @@ class Sparse(Codec):
 
 
 class TopK(Sparse):
-    """The largest by magnitude, of equal ones the first, with their positions."""
+    """The values largest by magnitude, of equal ones the first, with their positions."""
 
     def _encode(self, x: Array, key: Array | None) -> Wire:
         places = lax.top_k(magnitude_of(x), self.kept(x.shape[0]))[1]
@@ -45,14 +45,14 @@ class TopK(Sparse):
 
 
 class RandomK(Sparse):
-    """One value out of each of equal parts, at places drawn from a key that travels."""
+    """One value of each of equal parts, at random positions; the key is sent too."""
 
     random = True
 
     def __init__(self, options: Options):
         super().__init__(options)
         self.unbiased = options["unbiased"] == "true"
-        # Encoding again what has been decoded multiplies again.
+        # Unbiased values are multiplied at each encoding: encoding again needs other positions.
         self.draws_alike = not self.unbiased
 
     def _encode(self, x: Array, key: Array | None) -> Wire:
@@ -71,7 +71,7 @@ class RandomK(Sparse):
         return _scattered(values, places, count)
 
     def _drawn(self, key: Array, count: int) -> tuple[Array, Array]:
-        """A place in each of the parts, and the parts' lengths."""
+        """Return a random place in each part, and the parts' lengths."""
         kept = self.kept(count)
         length, rest = divmod(count, kept)  # the first `rest` parts are one longer
         part = jnp.arange(kept, dtype=jnp.int32)

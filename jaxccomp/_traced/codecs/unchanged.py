@@ -1,4 +1,4 @@
-"""The codec of values that the engine encodes on their way."""
+"""The identity codec, for values that the engine encodes itself."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from jaxccomp._traced.codecs.codec import Array, Codec, Wire
 
 
 class Unchanged(Codec):
-    """Leaves values of all dtypes as they are.
+    """Returns values of all dtypes unchanged.
 
-    With it a reduction is composed as with any codec: values are exchanged, reduced and gathered.
+    A reduction is composed as with any codec: values are exchanged, reduced and gathered.
     """
 
     def encode(self, x: Array, key: Array | None = None) -> Wire:

@@ -1,7 +1,6 @@
 """Keeps the ranks of a job together: a test that fails on one rank fails on all.
 
-So all ranks run the same tests to the end, or stop at the same one, and none waits for another that
-has left.
+All ranks thus stop at the same test, and none waits for a rank that has left.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def failures_stay_in_their_test():
-    """JAX tells of a failed ordered operation once more where the next one is called."""
+    """Clear JAX's tokens: after a failed ordered operation the next one would raise again."""
     yield
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         jax.effects_barrier()
@@ -54,5 +53,5 @@ def world():
 
 @pytest.fixture(scope="session")
 def ranks():
-    """For exchanges that must not go through what is tested."""
+    """Exchanges of test data that do not use the code under test."""
     return _ranks

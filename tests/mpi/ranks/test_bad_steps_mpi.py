@@ -1,4 +1,4 @@
-"""Between processes: steps that are not finite, and residuals of bfloat16 gradients."""
+"""Non-finite steps and residuals of bfloat16 gradients, between processes."""
 
 import types
 
@@ -40,7 +40,7 @@ def test_one_bad_gradient_is_one_bad_step_on_all_ranks(world, make, shape, value
 
 @pytest.mark.parametrize("exclude", [False, True])
 def test_a_bad_step_of_a_quorum(world, monkeypatch, exclude):
-    """All take part here; which of them do is tested in tests/ucx/test_quorum.py."""
+    """All ranks take part; tests/ucx/test_quorum.py tests the selection of participants."""
 
     def all_of_them(comm, name, done, *rest):
         return types.SimpleNamespace(comm=world, some_behind=False, root=0, done=done)
@@ -67,7 +67,7 @@ def test_a_bad_step_of_a_quorum(world, monkeypatch, exclude):
 
 @pytest.mark.parametrize("codec", ["topk:density=0.0117", "int2", "ternary", "tbq"])
 def test_a_small_steady_part_of_bfloat16_gradients_arrives(world, codec):
-    """With residuals in bfloat16 `topk` delivers 9 % of it."""
+    """With residuals in bfloat16, `topk` would deliver only 9 % of it."""
     steps = 600
     grads = jnp.full(256, 2.0**-9, jnp.bfloat16).at[:3].set(1.0)
     average = optim.allreduce_gradients(codec=codec, error_feedback=True)

@@ -16,8 +16,8 @@ RANKS = int(os.environ["JAXCCOMP_TEST_RANKS"])
 ALL_RANKS = (1, 2, 3, 4)
 pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 OPERATIONS = of_style("process")
-# What JAX does with a program depends neither on how many ranks there are nor on what joins them:
-# all contexts on two ranks of MPI.
+# JAX's transformations depend neither on the number of ranks nor on how they join: test all
+# contexts only on two ranks of MPI.
 ALL_CONTEXTS = ALL or (RANKS == 2 and "JAXCCOMP_TEST_COORDINATOR" not in os.environ)
 CASES = [
     pytest.param(row, transform, id=f"{row.name}-{transform.name}")
@@ -59,7 +59,7 @@ def test_cotangents(world):
 
 
 def test_half_types_are_rounded_once(world):
-    """Sums of float16 and bfloat16 are made in float32."""
+    """Sums of float16 and bfloat16 are computed in float32."""
     large = {"float16": 2048, "bfloat16": 256}
     mine = {
         name: np.full(5, value if world.rank == 0 else 1, jax.numpy.dtype(name))
@@ -73,7 +73,7 @@ def test_half_types_are_rounded_once(world):
 
 
 def test_tree_in_tree_out(world):
-    """Any pytree, of several dtypes and of empty arrays, in one operation."""
+    """A pytree with several dtypes and empty arrays, in one operation."""
     n, rank = world.size, world.rank
     tree = {
         "a": [np.arange(6, dtype=np.float32).reshape(2, 3) + rank, np.int8(rank)],
@@ -98,7 +98,7 @@ def test_float0_leaves(world, name):
 
 
 def test_numpy_operands_may_change_after_the_call(world):
-    """Operations called eagerly copy NumPy arrays, also aligned ones, which XLA could share."""
+    """Eager operations copy NumPy arrays, also aligned ones, whose memory XLA could share."""
     for count in (4, 1 << 20):
         memory = np.zeros(4 * count + 64, np.uint8)
         start = -memory.ctypes.data % 64
@@ -111,7 +111,7 @@ def test_numpy_operands_may_change_after_the_call(world):
 
 
 def test_large_messages(world):
-    """Several chunks, and sizes that no power of two divides."""
+    """Several chunks, and odd sizes."""
     n, count = world.size, 3_000_017
     x = (np.arange(count, dtype=np.int32) * (world.rank + 1)).astype(np.int32)
     total = np.arange(count, dtype=np.int32) * np.int32(n * (n + 1) // 2)

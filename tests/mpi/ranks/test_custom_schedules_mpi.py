@@ -1,4 +1,4 @@
-"""Algorithms that programs register, between processes: values, and ranks that differ."""
+"""Registered algorithms between processes: values, and ranks that differ."""
 
 import itertools
 
@@ -20,13 +20,13 @@ def nothing_is_registered(monkeypatch):
 
 
 def values(rank, *shape):
-    """Small whole numbers, whose sums are exact in any order."""
+    """Small integers: their sums are exact in any order."""
     return np.random.default_rng(rank).integers(-50, 50, shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("codec", [None, "bf16", "lossless"])
 def test_values(world, codec):
-    """Bit for bit, also of several tensors and with more chunks than one."""
+    """Results are bitwise equal, also for several tensors and several chunks."""
     n, rank = world.size, world.rank
     shapes = ((3,), (90, 41), ())
     everything = [[values(10 * r + i, *shape) for i, shape in enumerate(shapes)] for r in range(n)]
@@ -72,19 +72,19 @@ def test_feedback_and_derivatives(world):
     residuals = jcc.allreduce(residual)
     np.testing.assert_allclose(total + residuals, everything.sum(axis=0), atol=1e-4 * n)
     assert n == 1 or np.abs(residual).max() > 0
-    again, kept = step(x, residual)  # what was lost comes along
+    again, kept = step(x, residual)  # adds the residual of the first step
     np.testing.assert_allclose(
         again + jcc.allreduce(kept), everything.sum(axis=0) + residuals, atol=1e-4 * n
     )
     slope = jax.grad(lambda v: jcc.allreduce(v, algorithm="plugin_sum").sum())(x)
     np.testing.assert_array_equal(slope, np.full_like(x, n))
-    # Its transpose has no algorithm of that name.
+    # The transpose has no algorithm of this name.
     back = jax.grad(lambda v: jcc.bcast(v, root=0, algorithm="plugin_line").sum())(x)
     np.testing.assert_array_equal(back, np.full_like(x, n if rank == 0 else 0))
 
 
 def test_ranks_that_differ_are_told_apart(world):
-    """Each process's function is right by itself, and another one than the others'."""
+    """Each process registers a correct algorithm, but a different one."""
     if world.size == 1:
         pytest.skip("needs more than one rank")
     comm = world.split(next(colors))
@@ -109,7 +109,7 @@ def test_ranks_that_differ_are_told_apart(world):
 
 
 def test_a_wrong_schedule_sends_nothing(world):
-    """An error on each rank, while the communicator stays as it was."""
+    """Each rank raises, and the communicator stays usable."""
 
     @jcc.register_algorithm("wrong", "bcast")
     def wrong(b):

@@ -1,6 +1,6 @@
-"""What goes wrong between ranks: an error on every rank, that names both sides, and no hang.
+"""Mismatches between ranks: an error on every rank that names both sides, and no hang.
 
-Each test has a communicator of its own, since one that has failed may not be used again.
+Each test has its own communicator: a failed one cannot be used again.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ def comm(world):
 
 
 def failure(function, *arguments, may_be_late=False):
-    """The text of the error that ``function`` raises, before its deadline has passed."""
-    with pytest.raises(Exception) as caught:  # noqa: B017, PT011 - any: the text is what counts
+    """Return the error text of ``function``, which must fail before its deadline."""
+    with pytest.raises(Exception) as caught:  # noqa: B017, PT011 - only the text is checked
         jax.block_until_ready(function(*arguments))
-    # A ValueError: what jit's C++ path makes of an error of a program that has run before.
+    # ValueError: jit's C++ path raises it for errors of a program that has run before.
     kinds = (jax.errors.JaxRuntimeError, jcc.errors.JaxccompError, ValueError)
     assert isinstance(caught.value, kinds)
     text = str(caught.value)
@@ -39,14 +39,14 @@ def failure(function, *arguments, may_be_late=False):
 
 
 def failure_at_a_deadline(function):
-    """The text of an error that comes when a short deadline has passed, or before."""
+    """Return the error text of ``function``, at a short deadline or before."""
     with jcc.config.override(timeout_seconds=1.0):
         return failure(function, may_be_late=True)
 
 
 @contextlib.contextmanager
 def everybody_after(ranks):
-    """Ranks leave the block together, also where one of them fails in it."""
+    """Ranks leave the block together, also if one of them fails in it."""
     try:
         yield
     finally:
@@ -128,13 +128,13 @@ def run_mismatch(comm, name):
 def check_text(text, words):
     for word in words:
         assert any(each in text for each in word.split("|")), text
-    # Both sides: who they are, and their lines.
+    # The ranks and the lines of both sides.
     assert text.count("test_errors.py:") >= 2, text
     assert text.count("rank") >= 2, text
 
 
 def test_eager_calls_name_their_own_line(comm):
-    """Not that of an earlier call with the same shapes, which JAX has compiled already."""
+    """Not the line of an earlier call with the same shapes, which JAX has compiled already."""
     line = inspect.currentframe().f_lineno
     jcc.allreduce(x((2,)), comm=comm)
     jcc.allreduce(x((2,)), comm=comm)
@@ -145,13 +145,13 @@ def test_eager_calls_name_their_own_line(comm):
 
 @pytest.mark.parametrize("name", MISMATCHES)
 def test_mismatch(comm, name):
-    """Found before the program runs: an error on every rank, whatever it waits for."""
+    """Found before the program runs: an error on every rank."""
     program, words = run_mismatch(comm, name)
     check_text(failure(program), words)
 
 
 def test_mismatch_names_what_differs_alone(comm):
-    """And not the collectives that the programs have in common."""
+    """The error does not name collectives that the programs have in common."""
 
     def program(x):
         y = jcc.allreduce(x, "max", comm=comm)
@@ -173,7 +173,7 @@ def test_another_program_than_one_that_has_run(comm):
 
 @pytest.mark.parametrize("name", MISMATCHES)
 def test_mismatch_in_program_order(comm, name):
-    """Found when operations meet: a rank that waits for nobody learns it in a later one."""
+    """Found when operations are matched: a rank that only sends gets the error in a later one."""
     used = comm.ordered()
     program, words = run_mismatch(used, name)
 
@@ -187,7 +187,7 @@ def test_mismatch_in_program_order(comm, name):
 
 @pytest.mark.parametrize("name", ["kind", "dtype", "shape"])
 def test_mismatch_of_unchecked_programs(comm, name):
-    """At the latest when the deadline has passed, every rank has an error."""
+    """Every rank has an error at its deadline or before."""
     program, words = run_mismatch(comm, name)
 
     def both():
@@ -211,7 +211,7 @@ def test_different_number_of_operations(comm):
 
 
 def test_a_rank_that_never_comes(comm, ranks):
-    """Those who wait are told who is missing; the one who comes late is told as well."""
+    """The errors of the waiting ranks name the missing rank; the late rank gets an error too."""
     late = comm.size - 1
     with everybody_after(ranks):
         if comm.rank != late:
@@ -239,7 +239,7 @@ def test_recv_of_another_type(comm, ranks):
             text = failure(lambda: jcc.recv(x(dtype=jnp.int32), source=1, comm=used))
             assert "int32" in text and "float32" in text, text
         elif comm.rank == 1:
-            try:  # a sender may be done before the receiver looks at what came
+            try:  # a sender may finish before the receiver checks the message
                 jax.block_until_ready(jcc.send(x(), dest=0, comm=used))
             except jax.errors.JaxRuntimeError as error:
                 assert "int32" in str(error) and "float32" in str(error), error
@@ -247,7 +247,7 @@ def test_recv_of_another_type(comm, ranks):
 
 @pytest.mark.parametrize("algorithm", ["chain", "binomial", "scatter_allgather"])
 def test_a_reference_that_differs(comm, algorithm):
-    """Nothing is decoded against it; every rank is told which tensor, and whose."""
+    """Nothing is decoded; every rank's error names the tensor and the ranks."""
     odd = comm.size - 1
     old = np.arange(50_000, dtype=np.float32)
     new = old + 1
@@ -258,7 +258,7 @@ def test_a_reference_that_differs(comm, algorithm):
     def program(new, old):
         how = {"comm": comm, "codec": "lossless", "algorithm": algorithm}
         got = jcc.bcast([x(), new], ref=[x(), old], **how)
-        # Who only sends waits for nobody, and learns it when it does.
+        # A rank that only sends does not wait: it gets the error in this operation.
         return jcc.allreduce(got[1].sum(), comm=comm)
 
     text = failure(jax.jit(program), new, old)
@@ -268,7 +268,7 @@ def test_a_reference_that_differs(comm, algorithm):
 
 
 def test_a_reference_that_differs_of_a_gather(comm):
-    """The error names the rank whose values these are."""
+    """The error names the rank of the values."""
     odd = comm.size - 1
     old = np.arange(comm.size * 3000, dtype=np.float32).reshape(comm.size, 3000)
     mine = old[comm.rank] + 1
@@ -337,6 +337,6 @@ def test_bad_arguments_raise_while_tracing(comm, call, says):
 
 
 def test_the_world_still_works(world):
-    """After all that went wrong on other communicators."""
+    """After all failures of other communicators."""
     total = jcc.allreduce(jnp.arange(4), comm=world)
     np.testing.assert_array_equal(total, np.arange(4) * world.size)

@@ -1,4 +1,4 @@
-"""Operations between processes that are started here and waited for there."""
+"""Asynchronous operations between processes: started in one place, waited for in another."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ def test_in_another_order_than_they_were_started(world):
         y = jnp.tanh(x)
         return first.wait(after=y), everything.wait(), total.wait()
 
-    for step in range(20):  # steps are not waited for either
+    for step in range(20):  # without waiting for a step
         each = np.arange(5, dtype=np.float32) + 10 * np.arange(world.size)[:, None] + step
         first, everything, total = program(jnp.asarray(each[world.rank]))
     np.testing.assert_array_equal(first, each[0])

@@ -1,4 +1,4 @@
-"""Messages between two ranks on a communicator in program order, each rank with its own program."""
+"""Messages between two ranks on an ordered communicator; each rank has its own program."""
 
 import itertools
 import threading
@@ -11,7 +11,7 @@ import pytest
 
 import jaxccomp as jcc
 
-LARGE = 300_000  # float32: more than any MPI sends before it is asked for
+LARGE = 300_000  # float32: above any MPI's eager limit
 
 
 colors = itertools.count(5000)
@@ -34,7 +34,7 @@ def check(got, rank, size=4):
 
 @pytest.mark.parametrize("size", [4, LARGE])
 def test_a_chain_of_exchanges(ordered, size):
-    """0 and 1, then 1 and 2, and so on: ranks call sendrecv once or twice."""
+    """Ranks 0 and 1, then 1 and 2, and so on: a rank calls sendrecv once or twice."""
     for other in (ordered.rank - 1, ordered.rank + 1):
         if 0 <= other < ordered.size:
             x = values(ordered.rank, size)
@@ -59,7 +59,7 @@ def test_ring_shifts(ordered, size):
 
 @pytest.mark.parametrize("codec", ["lossless", None])
 def test_a_chain_is_passed_on_as_messages_come(ordered, codec):
-    """Who waits to receive has sent meanwhile: 1 sends to 2 what 2 needs before it sends to 0."""
+    """A sendrecv sends before it has received: here rank 0 first receives, then sends to rank 1."""
     n, rank = ordered.size, ordered.rank
     size = 8 * LARGE if rank >= 0 else 0
     how = {"comm": ordered, "codec": codec}
@@ -72,7 +72,7 @@ def test_a_chain_is_passed_on_as_messages_come(ordered, codec):
 
 
 def test_exchanges_meet_messages(ordered):
-    """What a sendrecv sends is received by a recv, and the other way round."""
+    """A recv receives from a sendrecv, and the other way round."""
     if ordered.rank == 0:
         check(jcc.sendrecv(values(0), dest=1, source=1, comm=ordered, send_tag=3), 1)
         jcc.send(values(10), dest=1, comm=ordered, tag=5)
@@ -95,7 +95,7 @@ def test_tags_out_of_order(ordered):
 
 
 def test_many_in_flight(ordered):
-    """Hundreds sent before the first is received, under two tags."""
+    """Hundreds of messages with two tags are sent before the first is received."""
     if ordered.rank == 0:
         for number in range(300):
             jcc.send(values(number, 3), dest=1, tag=number % 2, comm=ordered)
@@ -123,7 +123,7 @@ def test_other_shapes_and_types_come_back(ordered):
 
 @pytest.mark.parametrize("codec", ["lossless", "bf16"])
 def test_one_way_is_coded_the_other_is_not(ordered, codec):
-    """Of two dtypes, one of which the codec does not have."""
+    """Two dtypes; the codec supports only one of them."""
     x, y = jnp.arange(256.0), jnp.arange(LARGE, dtype=jnp.int32) % 2 == 0
     how = {"comm": ordered, "codec": codec, "dest": 1 - ordered.rank, "source": 1 - ordered.rank}
     if ordered.rank == 0:
@@ -133,7 +133,7 @@ def test_one_way_is_coded_the_other_is_not(ordered, codec):
 
 
 def test_nothing_one_way(ordered):
-    """A side without elements sends no message, and expects none."""
+    """A direction without elements has no message."""
     nothing = jnp.zeros((0, 3))
     if ordered.rank == 0:
         assert jcc.sendrecv(values(0), dest=1, source=1, like=nothing, comm=ordered).shape == (0, 3)
@@ -147,7 +147,7 @@ def test_to_oneself(ordered, size):
     jcc.send(values(1, size), dest=me, comm=ordered)
     jcc.send(values(2, size), dest=me, comm=ordered)
     check(jcc.recv(values(0, size), source=me, comm=ordered), 1, size)
-    # The earlier one comes first, as between any two ranks.
+    # The earlier message is received first, as between any two ranks.
     check(jcc.sendrecv(values(3, size), dest=me, source=me, comm=ordered), 2, size)
     check(jcc.recv(values(0, size), source=me, comm=ordered), 3, size)
     jcc.send(values(5, size), dest=me, comm=ordered, tag=1)
@@ -173,7 +173,7 @@ def test_in_a_scan(ordered):
 
 
 def test_gradient_of_an_exchange_of_other_shapes(ordered):
-    """y = received * w on each side; cotangents come back in the shapes of what was sent."""
+    """y = received * w on each side; cotangents have the shapes of the sent arrays."""
     if ordered.rank > 1:
         return
     other = 1 - ordered.rank
@@ -227,7 +227,7 @@ def test_vmap_of_an_exchange(ordered):
 
 
 def test_receive_from_anybody(ordered):
-    """Each message once, those of one rank in the order in which it has sent them."""
+    """Each message is received once; messages of one rank in the order sent."""
     n, count = ordered.size, 7
     if ordered.rank != 0:
         for number in range(count):
@@ -246,7 +246,7 @@ def test_receive_from_anybody(ordered):
 
 @pytest.mark.parametrize("size", [3, LARGE])
 def test_receive_whatever_comes_in_a_jit(ordered, size):
-    """A server that answers whom it has received from, in a loop."""
+    """A server in a loop answers the source of each message."""
     n = ordered.size
     if ordered.rank != 0:
         x = values(ordered.rank, size)
@@ -281,7 +281,7 @@ def test_the_status_of_a_named_source(ordered):
 
 
 def test_anybody_and_somebody(ordered):
-    """Receives that name nobody and receives that name a rank, one after the other."""
+    """Receives with ANY_SOURCE alternate with receives from a named rank."""
     if ordered.rank == 1:
         for number in range(6):
             jcc.send(values(number), dest=0, tag=number % 2, comm=ordered)
@@ -321,7 +321,7 @@ def test_along_an_axis_what_is_received_is_like_what_is_sent():
 
 
 def test_to_oneself_in_one_process(world):
-    """Without any other rank."""
+    """On a communicator of one rank."""
     part = world.split(world.rank).ordered()
     jcc.send(jnp.arange(LARGE), dest=0, comm=part)
     got, source, tag = jcc.recv(jnp.arange(LARGE), jcc.ANY_SOURCE, with_status=True, comm=part)
@@ -352,7 +352,7 @@ def test_ranks_that_wait_for_each_other_are_told(ordered, ranks, name):
 
 
 def test_a_program_with_several_threads_is_left_alone(ordered, ranks):
-    """Both wait to receive for longer than it takes to ask; a thread of one of them sends then."""
+    """Both ranks wait in recv until the deadlock check; then a thread of one rank sends."""
     if ordered.rank < 2:
         other = 1 - ordered.rank
 

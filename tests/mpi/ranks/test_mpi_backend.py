@@ -1,4 +1,4 @@
-"""`backend="mpi"`: MPI's own collectives, against the engine's."""
+"""`backend="mpi"`: MPI's own collectives, compared with the engine's."""
 
 import threading
 from functools import partial
@@ -16,7 +16,7 @@ BACKENDS = ("mpi", "native")
 
 
 def operations(n):
-    """By name: the operation, and whether its operand has a row for each rank."""
+    """Return by name: the operation, and whether its operand has a row for each rank."""
     root = n - 1
     return {
         "bcast": (partial(jcc.bcast, root=root), False),
@@ -34,7 +34,7 @@ def operations(n):
 
 def values(shape, dtype, rank):
     drawn = np.random.default_rng(rank).integers(1, 4, shape)
-    return jnp.asarray(drawn, dtype)  # small whole numbers: exact in every type
+    return jnp.asarray(drawn, dtype)  # small integers: exact in every dtype
 
 
 def same(found, expected):
@@ -47,7 +47,7 @@ def same(found, expected):
 def test_every_operation(world):
     for operation, per_rank in operations(world.size).values():
         rows = (world.size,) if per_rank else ()
-        # Several leaves are several collectives; one of them is empty, and one is large.
+        # Each leaf is a collective; one is empty, one is large.
         tree = {
             shape: values((*rows, *shape), dtype, world.rank)
             for shape, dtype in [
@@ -146,13 +146,13 @@ def test_random_floats(world):
 
 
 def test_what_begins_in_any_order(world):
-    """Independent operations, whose programs run them in an order of their own on each rank."""
+    """Independent operations, whose order in the program differs by rank."""
     n = 6
     numbers = [np.full(50 * i + 1, i + world.rank) for i in range(n)]
     one = jax.jit(lambda xs: [jcc.allreduce(x, backend="mpi") for x in xs])
     for each, x in zip(one(numbers), numbers, strict=True):
         assert (np.asarray(each) == world.size * (x[0] - world.rank) + sum(range(world.size))).all()
-    # Threads with communicators of their own, as ever.
+    # Threads, each with its own communicator.
     comms = [world.duplicate(f"of thread {i}") for i in range(3)]
     found = {}
 
@@ -177,7 +177,7 @@ def test_groups(world):
     half = world.split(world.rank % 2)
     total = jcc.allreduce(jnp.asarray(world.rank), comm=half, backend="mpi")
     assert total == sum(half.processes)
-    # Members in another order than in the world.
+    # Members in a different order than in the world.
     back = world.split(0, key=-world.rank)
     gathered = jcc.allgather(jnp.asarray(world.rank), comm=back, backend="mpi")
     assert gathered.tolist() == list(back.processes) == sorted(back.processes, reverse=True)
@@ -195,7 +195,7 @@ def test_loops_derivatives_and_batches(world):
 
     x = jnp.arange(4.0) + world.rank
     same(*(loop(x, each) for each in BACKENDS))
-    # Their transposes are the others.
+    # The other operations are the transposes of these.
     for name in ("bcast", "reduce_scatter", "alltoall", "scan", "exscan"):
         operation, per_rank = operations(world.size)[name]
         y = values((world.size, 3) if per_rank else (3,), jnp.float64, world.rank)
@@ -229,7 +229,7 @@ def test_what_mpi_lacks_is_named(world):
 
 
 def test_ranks_that_differ(world):
-    """The backend is part of what is compared, and nothing is handed to MPI before."""
+    """Ranks compare the backend too, before they call MPI."""
     if world.size == 1:
         pytest.skip("one rank differs from nobody")
     apart = world.duplicate("differs")
@@ -239,7 +239,7 @@ def test_ranks_that_differ(world):
     late = world.duplicate("shapes")
     with pytest.raises(jax.errors.JaxRuntimeError, match="differs|float64"):
         jax.block_until_ready(jcc.allreduce(jnp.ones(3 + world.rank), comm=late, backend="mpi"))
-    assert jcc.allreduce(jnp.asarray(1), backend="mpi") == world.size  # the world goes on
+    assert jcc.allreduce(jnp.asarray(1), backend="mpi") == world.size  # the world stays usable
 
 
 def test_the_log_and_explain_know_its_calls(world):
@@ -253,7 +253,7 @@ def test_the_log_and_explain_know_its_calls(world):
 
 
 def test_a_member_that_never_comes(world, ranks):
-    """Nothing has been handed to MPI, so nothing but that communicator ends."""
+    """MPI was not called, so only this communicator becomes unusable."""
     if world.size == 1:
         pytest.skip("one rank waits for nobody")
     lonely = world.duplicate("lonely")
@@ -262,7 +262,7 @@ def test_a_member_that_never_comes(world, ranks):
     compiled = step.lower(jnp.ones(3)).compile()
     ranks.barrier()
     if world.rank == last:
-        ranks.barrier()  # the others have been told
+        ranks.barrier()  # the others have got their error
     try:
         with (
             jcc.config.override(timeout_seconds=patience.seconds(0.5)),

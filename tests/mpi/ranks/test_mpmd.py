@@ -19,7 +19,7 @@ def test_split_by_parity(world):
     assert part.processes == tuple(members) and part.rank == world.rank // 2
     total = jax.jit(lambda x: jcc.allreduce(x, comm=part))(jnp.float32(world.rank))
     assert total == sum(members)
-    # Both at once, and within the world.
+    # Both groups at the same time, and the world.
     x = jnp.arange(4.0) + world.rank
 
     @jax.jit
@@ -59,7 +59,7 @@ def test_split_leaves_some_out(world):
 
 
 def test_members_of_a_part_do_more(world):
-    """What some ranks do among themselves does not renumber what all do together."""
+    """Operations of a subset do not change the matching of operations of all ranks."""
     part = world.split(0 if world.rank < 2 else None)
 
     @jax.jit
@@ -109,7 +109,7 @@ def test_send_and_recv(world):
 
 
 def test_messages_keep_their_order_and_tags(world):
-    """Within one jit on one side, in separate eager calls on the other."""
+    """One jit on one side, separate eager calls on the other."""
     several(world)
     if world.rank == 0:
 
@@ -152,7 +152,7 @@ def test_ping_pong_in_a_loop(world):
 
 
 def test_gradient_through_send_and_recv(world):
-    """A pipeline of two stages: the cotangent travels back."""
+    """A pipeline of two stages: the cotangent is sent back."""
     several(world)
     if world.rank > 1:
         return
@@ -169,7 +169,7 @@ def test_gradient_through_send_and_recv(world):
 
 
 def test_ordered_communicator_matches_by_program_order(world):
-    """Rank 0 compiles everything as one program, the others call one operation after the other."""
+    """Rank 0 compiles all operations as one program; the others call them one by one."""
     comm = world.ordered()
     x = jnp.arange(3.0) + world.rank
 
@@ -188,7 +188,7 @@ def test_ordered_communicator_matches_by_program_order(world):
 
 
 def test_ordered_communicator_with_loops_of_different_shape(world):
-    """One rank scans, the others unroll: five operations in order on each."""
+    """One rank scans, the others unroll: each calls five operations in order."""
     comm = world.ordered()
 
     def scanned(x):
@@ -204,7 +204,7 @@ def test_ordered_communicator_with_loops_of_different_shape(world):
 
 
 def test_unused_results_still_take_part(world):
-    """In program order, an operation whose result nobody uses is still run."""
+    """In program order, an operation with an unused result still runs."""
     comm = world.ordered()
 
     @jax.jit
@@ -237,14 +237,14 @@ def test_barrier_waits(world, ranks):
     ranks.barrier()
     if world.rank == 0:
         time.sleep(0.3)
-    came = time.monotonic()  # the same clock in all processes of a host
+    came = time.monotonic()  # all processes of a host have the same clock
     jcc.barrier()
     times = ranks.allgather((came, time.monotonic()))
     assert max(came for came, _ in times) <= min(left for _, left in times)
 
 
 def test_programs_without_parameters_on_some_ranks(world):
-    """XLA counts the launches of all programs without parameters together."""
+    """XLA has one launch counter for all programs without parameters."""
     half = world.split(world.rank % 2, 0)
 
     @jax.jit

@@ -1,4 +1,4 @@
-"""What ranks say of their calls, and traces of all of them on one clock."""
+"""Statistics of ranks' calls, and traces of all ranks on one clock."""
 
 import dataclasses
 import pathlib
@@ -20,7 +20,7 @@ LATE_SECONDS = 0.2
 
 @pytest.fixture
 def folder(ranks):
-    """One for all ranks, which lie on one host."""
+    """A folder for all ranks, which are on one host."""
     path = ranks.allgather(tempfile.mkdtemp() if ranks.rank == 0 else None)[0]
     yield pathlib.Path(path)
     ranks.barrier()
@@ -30,7 +30,7 @@ def folder(ranks):
 
 @pytest.fixture
 def comm(world, request):
-    """One of each test's own, so that its rows are."""
+    """A communicator for each test, so that its rows are only the test's."""
     if world.size == 1:
         pytest.skip("needs more than one rank")
     return world.duplicate(request.node.name)
@@ -57,7 +57,7 @@ def test_a_row_for_each_call_site(comm):
         return jcc.bcast(total, root=1, comm=comm)
 
     x = jnp.ones(50_000, jnp.float32)
-    calls = 70  # more than the median is of
+    calls = 70  # more than the 64 of the median
     for _ in range(calls):
         result = step(x)
     np.testing.assert_allclose(result, 1, atol=0.02)
@@ -68,7 +68,7 @@ def test_a_row_for_each_call_site(comm):
     assert (total.algorithm, total.backend, total.ranks) == ("ring", "native", comm.size)
     assert total.where.startswith("test_observed_mpi.py:") and total.where != bcast.where
     assert (total.calls, total.failed, total.operand_bytes) == (calls, 0, calls * x.nbytes)
-    # Four times less than raw values, of which each rank sends and receives 2 (n - 1) / n.
+    # A quarter of raw values, of which each rank sends and receives 2 (n - 1) / n.
     raw = calls * x.nbytes * 2 * (comm.size - 1) / comm.size
     for measured in (total.sent_bytes, total.received_bytes):
         assert 0.2 * raw < measured < 0.4 * raw
@@ -79,7 +79,7 @@ def test_a_row_for_each_call_site(comm):
     for row in found.values():
         assert 0 < row.median_seconds <= row.most_seconds <= row.seconds
         assert 0 <= row.wait_seconds <= row.seconds
-    # Explained, the function has run: as it is, and not with another codec or shape.
+    # explain finds measurements only for the same codec and shapes.
     explained = jcc.explain(step)(x)
     assert [each.measured_calls for each in explained.calls] == [calls, calls]
     assert [each.measured_seconds for each in explained.calls] == [
@@ -139,7 +139,7 @@ def test_counting_begins_anew(comm, ranks):
 
 
 def test_it_is_read_while_other_threads_communicate(comm):
-    """Rows are whole at any time: a call counts with its bytes."""
+    """Rows are consistent at any time: a call and its bytes are counted together."""
     step = jax.jit(lambda x: jcc.allgather(x, comm=comm))
     x = jnp.ones(100, jnp.float32)
     running = threading.Event()
@@ -160,7 +160,7 @@ def test_it_is_read_while_other_threads_communicate(comm):
 
 
 def test_traces_become_one(comm, ranks, folder):
-    """With rank 1 as if it were on another host, whose clock is known to be ahead."""
+    """Rank 1 is treated as on another host, whose clock is known to be ahead."""
 
     @jax.jit
     def step(x):

@@ -20,7 +20,7 @@ def gradients(rank, steps):
 
 
 def test_state_is_a_pytree_for_jit_scan_and_donation(world):
-    """Over the steps nothing is lost, however the state is handed on."""
+    """The steps' sum is complete, for jitted, scanned and donated states."""
     steps = 5
     optimizer = jcc.optim.allreduce_gradients("sum", codec="onebit", error_feedback=True)
     grads = gradients(world.rank, steps)
@@ -53,7 +53,7 @@ def test_state_is_a_pytree_for_jit_scan_and_donation(world):
 
 
 def test_parameters_stay_equal_on_all_ranks(world, ranks):
-    """A rank's own minimum differs from the common one, which is found."""
+    """Ranks have different minima; training finds the common one."""
     center = jnp.float32(world.rank) + jnp.linspace(-1, 1, 300, dtype="float32")
     optimizer = optax.chain(
         jcc.optim.allreduce_gradients(codec="topk:density=0.05", error_feedback=True),
@@ -103,7 +103,7 @@ def test_it_sends_what_an_allreduce_sends(world):
 
 
 def test_buckets_leave_while_gradients_are_computed(world):
-    """The first is on its way before the gradients of the first layers are there."""
+    """The first bucket is sent before the gradients of the first layers are computed."""
     params = {f"layer_{i}": 0.5 * jnp.eye(768, dtype="float32") for i in range(8)}
     x = jax.random.normal(jax.random.key(world.rank), (256, 768), "float32")
     optimizer = jcc.optim.allreduce_gradients(bucket_bytes=2 * 768 * 768 * 4)
@@ -120,7 +120,7 @@ def test_buckets_leave_while_gradients_are_computed(world):
         return optimizer.update(jax.grad(loss)(params), state)[0]
 
     def when():
-        """When its first bucket left, as a part of when its last one did."""
+        """Return the start of the first bucket as a fraction of the start of the last."""
         jcc.barrier()
         with jcc.trace.record() as timeline:
             jax.block_until_ready(step(params))
@@ -131,7 +131,7 @@ def test_buckets_leave_while_gradients_are_computed(world):
         return min(begins.values()) / max(begins.values())
 
     jax.block_until_ready(step(params))
-    # Whatever else the machine does meanwhile makes a rank late in some of these steps.
+    # The best of several steps: other load on the machine delays a rank in some.
     assert min(when() for _ in range(5)) < 0.8
 
 

@@ -1,4 +1,4 @@
-"""Outer steps between processes: any codec, any communicator, and beside inner steps."""
+"""Outer steps between processes: any codec, any communicator, and overlapping inner steps."""
 
 import dataclasses
 import itertools
@@ -64,7 +64,7 @@ def test_parameters_are_the_same_after_each_outer_step(world, ranks, maker):
 
 
 def test_every_outer_step_may_have_another_communicator(world, ranks):
-    """As after the loss of a rank, for instance: the mean is that of those who take part."""
+    """The mean is over the members of the given communicator, as after the loss of a rank."""
     outer = optim.local_sgd()
     step = jax.jit(outer.step, static_argnames="comm")
     part = world.split(0 if world.rank < 2 else None)
@@ -81,7 +81,7 @@ def test_every_outer_step_may_have_another_communicator(world, ranks):
 
 @pytest.mark.parametrize("maker", ["int4", pytest.param("sparse", marks=pytest.mark.slow)])
 def test_streaming_between_processes(world, ranks, maker):
-    """Several at a time, each with its name: outer parameters are the same on all."""
+    """Several at a time, each with its own name: outer parameters are equal on all ranks."""
     pair = [
         optim.Streaming(MAKERS[maker](), 6, 2, 3, mixing, name=f"outer-{maker}-{mixing}")
         for mixing in (0.5, 0.0)
@@ -101,7 +101,7 @@ def test_streaming_between_processes(world, ranks, maker):
 
 
 def test_an_exchange_runs_while_inner_steps_compute(world):
-    """An exchange that only ends when three more inner steps have begun does end."""
+    """An exchange that waits for three more inner steps to begin does complete."""
     outer = optim.local_sgd()
     steps, in_time = itertools.count(), []
     begun = entered = 0
@@ -128,10 +128,10 @@ def test_an_exchange_runs_while_inner_steps_compute(world):
     inner = jax.jit(lambda x: calling(step_begins, x) + 1)
     params = jnp.zeros(1000, "float32")
     state = streaming.init(params)
-    for number in range(1, 24):  # ends where a result is due
+    for number in range(1, 24):  # the last step takes a result
         params = jax.block_until_ready(inner(params))
         params, state = streaming.step(params, state)
-        # Else all steps before the result may be over before the exchange has begun.
+        # Otherwise all steps before the result may be over before the exchange begins.
         assert patience.wait_for(lambda: entered >= number // 6, 20), (entered, number)  # noqa: B023
     jax.block_until_ready(params)
     assert len(in_time) >= 3 and all(in_time), in_time

@@ -13,7 +13,7 @@ ALGORITHMS = ["auto", "chain", "binomial", "scatter_allgather"]
 
 
 def weights():
-    """Of two steps: one in eight has changed."""
+    """Return the weights of two steps: one value in eight has changed."""
     old = (0.02 * np.random.default_rng(1).standard_normal(COUNT)).astype(jnp.bfloat16)
     bits = old.view(np.uint16).copy()
     bits[::8] ^= 1
@@ -39,7 +39,7 @@ def test_bits_and_bytes(world, algorithm, donate):
         return jcc.stats.get().operations["bcast"].sent_bytes
 
     how = {"root": root, "codec": "lossless", "algorithm": algorithm}
-    # Each run is given copies that it may overwrite.
+    # Each run gets copies that it may overwrite.
     with_ref = sent(
         lambda x, ref: jcc.bcast(x, ref=ref, **how), mine.copy(), old.copy(), donated=donate
     )
@@ -48,7 +48,7 @@ def test_bits_and_bytes(world, algorithm, donate):
 
 
 def test_steps_of_training(world):
-    """What one broadcast returns is the reference of the next, between programs too."""
+    """The result of a broadcast is the reference of the next one, also across programs."""
     old, _ = weights()
     params = {"w": old, "b": jnp.zeros(5), "none": None}
     step = jax.jit(lambda new, params: jcc.bcast(new, ref=params, codec="lossless"))
@@ -76,7 +76,7 @@ def bits(x):
 
 
 def of_rank(array, rank):
-    """Each rank's own values."""
+    """Return different values for each rank."""
     return jnp.asarray(np.roll(bits(array), 7 * rank).view(jnp.bfloat16))
 
 
@@ -85,7 +85,7 @@ def test_gather_and_scatter(world, codec):
     old, new = (jnp.stack([of_rank(x, r) for r in range(world.size)]) for x in weights())
     got = jcc.allgather(new[world.rank], ref=old, codec=codec)
     same_bits(got, new)
-    # Rows of other ranks do not count.
+    # A rank uses only its own row of the reference.
     mine = jnp.where(jnp.arange(world.size)[:, None] == world.rank, old, 0)
     ref, x = (old, new) if world.rank == 0 else (mine, old)
     same_bits(jcc.scatter(x, 0, ref=ref, codec=codec), new[world.rank])
@@ -112,7 +112,7 @@ def test_exchange(world, in_program_order):
 
 
 def test_messages(world):
-    """From rank 0 to all others, and back; of a leaf that the codec does not know, too."""
+    """From rank 0 to all others and back; also a leaf that the codec does not support."""
     old, new = ({"w": x, "n": jnp.arange(5) + i} for i, x in enumerate(weights()))
     how = {"codec": "delta", "comm": world.ordered()}
 

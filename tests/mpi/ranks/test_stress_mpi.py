@@ -1,4 +1,4 @@
-"""Many collectives at once between processes; the script in tests/stress runs it longer."""
+"""Many concurrent collectives between processes; the script in tests/stress runs it longer."""
 
 import pytest
 from contract import ProcessPlace

@@ -1,4 +1,4 @@
-"""A codec of the program's between processes, which the engine's operations send."""
+"""A registered codec between processes, sent by the engine's operations."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def values(rank, *shape):
 
 
 def close(got, expected, steps=1):
-    # A step of the greatest value there is.
+    # One quantisation step of the greatest possible value.
     np.testing.assert_allclose(got, expected, atol=steps * 5 / 7)
 
 
@@ -52,7 +52,7 @@ def test_blocks_of_different_sizes(world):
     gathered = np.concatenate(blocks)
     close(jcc.allgatherv(jnp.asarray(blocks[rank]), counts, codec=codec), gathered)
     close(jcc.scatterv(jnp.asarray(gathered), counts, root=0, codec=codec), blocks[rank])
-    # Cotangents travel back as a reduce_scatterv.
+    # The transpose is a reduce_scatterv.
     _, back = jax.vjp(lambda v: jcc.allgatherv(v, counts, codec=codec), jnp.asarray(blocks[rank]))
     close(back(jnp.asarray(gathered))[0], n * blocks[rank], n + 1)
     table = np.array([[(i + 2 * j) % 3 for j in range(n)] for i in range(n)])
@@ -92,7 +92,7 @@ def test_messages(world, ordered):
 
 
 def test_references(world):
-    """The difference is coded, so the error is a step of it."""
+    """The difference is encoded, so the error is one step of the difference."""
     rank, n = world.rank, world.size
     old = values(100, 5000)
     new = jnp.asarray(old + 1e-3 * values(rank, 5000))
@@ -106,7 +106,7 @@ def test_references(world):
 
 
 def test_training_with_feedback(world):
-    """Gradient descent on a quadratic comes to the mean of all ranks' targets."""
+    """Gradient descent on a quadratic converges to the mean of all ranks' targets."""
     targets = np.stack([values(r, 500) for r in range(world.size)])
     target = jnp.asarray(targets[world.rank])
 
@@ -128,6 +128,6 @@ def test_training_with_feedback(world):
 
 
 def test_a_rank_without_the_codec_is_an_error_on_all(world):
-    """It cannot trace the program; the others are told, as of any exception."""
+    """The rank cannot trace the program; the others get its exception, like any other."""
     with pytest.raises(ValueError, match="unknown codec 'test_other'"):
         jcc.allreduce(jnp.ones(3), codec="test_other")
