@@ -1,8 +1,8 @@
-"""Reductions whose values travel in a wider dtype than the operands'.
+"""Reductions that send values in a wider dtype than the operands'.
 
-Two kinds: any reduction of the types of one byte or less, for which the engine has no arithmetic;
-and those of float16 and bfloat16 by algorithms that send partial results, which would be rounded to
-the operands' dtype at each hop, and may be beyond its range where the result is not.
+Two kinds: all reductions of types of one byte or less for which the engine has no arithmetic; and
+reductions of float16 and bfloat16 by algorithms that send partial results, which would be rounded
+to the operands' dtype at each hop, and may exceed its range even if the result does not.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from jaxccomp._traced.wide import is_half
 Array = Any
 
 
-_PREFIXES = ("scan", "exscan")  # which merge partial results by any algorithm
+_PREFIXES = ("scan", "exscan")  # all their algorithms merge partial results
 
 
 def is_small(dtype: Any) -> bool:
-    """Whether values of a dtype are of one byte or less, without arithmetic in the engine."""
+    """Return whether a dtype has one byte or less and no arithmetic in the engine."""
     return wide.of_small(dtype) is not None
 
 
 def of_small(call: Call, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """An operand of which `is_small` holds, as it is reduced; and what makes its result of that."""
+    """Convert an operand of an `is_small` dtype; return it and a function for its result."""
     op, dtype, ranks = call.reduce_op, x.dtype, call.size
     return wide.enter(x, op, ranks), lambda result: wide.leave(result, op, dtype, ranks)
 
 
 def must_split(call: Call, avals: Sequence[Any]) -> bool:
-    """Whether half types, which travel as float32, must not travel with a codec that others have.
+    """Return whether half types, sent as float32, must be sent apart from other operands.
 
-    So it is where the codec codes float32 and not the half type: those values travel exactly.
+    This is so if the codec encodes float32 but not the half type, whose values are sent exactly.
     """
     named = call.algorithm != "auto" or call.collective in _PREFIXES
     return named and _is_mixed(call, avals) and sums_partially(call, call.algorithm)
 
 
 def reduce_apart(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """Runs a call that `must_split` as two."""
+    """Run a call that `must_split` as two calls."""
     values, carried = split_references(call, operands)
     chosen = [i for i, x in enumerate(values) if is_half(x.dtype)]
     count = len(values)
@@ -70,7 +70,7 @@ def reduce_apart(call: Call, operands: Sequence[Array]) -> list[Array]:
 
 
 def wants_another(call: Call, avals: Sequence[Any], algorithm: str) -> bool:
-    """Whether "auto" should be an algorithm that merges values at once, not to be split."""
+    """Return whether "auto" should choose an algorithm that merges at once, to avoid a split."""
     return (
         call.collective == "allreduce"
         and _is_mixed(call, avals)
@@ -79,40 +79,40 @@ def wants_another(call: Call, avals: Sequence[Any], algorithm: str) -> bool:
 
 
 def sums_partially(call: Call, algorithm: str) -> bool:
-    """Whether ranks of a call add up values that are sums, or products, already.
+    """Return whether ranks of a call reduce partial sums or products.
 
     Args:
       call: the call.
-      algorithm: what runs; "auto" where that is not known.
+      algorithm: the algorithm that runs; "auto" if it is not known.
     """
     if call.size == 1 or call.reduce_op not in ("sum", "mean", "prod"):
         return False
-    if call.backend == "mpi":  # which divides a mean afterwards
+    if call.backend == "mpi":  # MPI sums; a mean is divided afterwards
         return True
-    if call.size == 2:  # of which one adds both values, once
+    if call.size == 2:  # one rank adds both values, once
         return False
     return algorithm == "auto" or algorithms.sends_partial(call.collective, algorithm)
 
 
 def widens(call: Call, avals: Sequence[Any], algorithm: str) -> bool:
-    """Whether half types of a call travel as float32; ``algorithm`` as for `sums_partially`."""
+    """Return whether a call sends half types as float32; ``algorithm`` as in `sums_partially`."""
     halves = any(is_half(aval.dtype) for aval in avals)
     return halves and sums_partially(call, algorithm)
 
 
 def codec_of(call: Call, avals: Sequence[Any]) -> str:
-    """The codec of values that travel as float32: none, where half types have none."""
+    """Return the codec of values sent as float32: "raw" if it does not support the half types."""
     return call.codec if _coded_halves(call, avals) else "raw"
 
 
 def enter(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """Operands, of which those of half types are made float32."""
+    """Convert operands of half types to float32."""
     op, ranks = _op_of(call), call.size
     return [wide.enter(x, op, ranks) if is_half(x.dtype) else x for x in operands]
 
 
 def leave(call: Call, results: Sequence[Array], avals: Sequence[Any]) -> list[Array]:
-    """Results of what `enter` gave, in their own dtypes."""
+    """Convert results for operands of `enter` back to their dtypes."""
     op, ranks = _op_of(call), call.size
     return [
         wide.leave(x, op, aval.dtype, ranks) if is_half(aval.dtype) else x
@@ -121,20 +121,20 @@ def leave(call: Call, results: Sequence[Array], avals: Sequence[Any]) -> list[Ar
 
 
 def wide_avals(avals: Sequence[Any]) -> list[Any]:
-    """Shapes and dtypes of what `enter` gives."""
+    """Return shapes and dtypes of the results of `enter`."""
     return [
         aval.update(dtype=jnp.dtype(jnp.float32)) if is_half(aval.dtype) else aval for aval in avals
     ]
 
 
 def _op_of(call: Call) -> str:
-    # Lossy codecs have thresholds and smallest scales, and residuals their own dtypes: not scaled.
+    # No scaling with lossy codecs, which have thresholds and least scales, or with residuals.
     scaled = codecs.is_lossless(call.codec) and not (call.carries or call.feedback)
     return call.reduce_op if scaled else "prod"
 
 
 def _is_mixed(call: Call, avals: Sequence[Any]) -> bool:
-    """Whether the codec codes some operands, and not those of half types."""
+    """Return whether the codec encodes some operands, but not the ones of half types."""
     if codecs.is_raw(call.codec) or codecs.find_custom(call.codec) is not None:
         return False
     halves = [is_half(aval.dtype) for aval in avals if hasattr(aval, "dtype")]
@@ -142,7 +142,7 @@ def _is_mixed(call: Call, avals: Sequence[Any]) -> bool:
 
 
 def _coded_halves(call: Call, avals: Sequence[Any]) -> bool:
-    """Whether the codec codes all operands of half types."""
+    """Return whether the codec encodes all operands of half types."""
     if codecs.is_raw(call.codec):
         return False
     coded = set(engine.load().describe_codec(call.codec)["dtypes"])

@@ -1,7 +1,7 @@
-"""Programs whose launches may come apart: `mpiexec -n 2 python launches_worker.py CASE...`.
+"""Programs whose launches may be mismatched: `mpiexec -n 2 python launches_worker.py CASE...`.
 
-Each prints "right" where all values were right, or the error that it was told; a wrong value ends
-it with exit status 1.
+Each prints "right" if all values were right, or the error that it got. After a wrong value the
+exit status is 1.
 """
 
 import os
@@ -36,7 +36,7 @@ def told(error):
 
 
 def threads_of_one_communicator(rank):
-    """Threads compile and run programs that look alike."""
+    """Threads compile and run programs of equal shape."""
     done = []
 
     def run(factor):
@@ -54,7 +54,7 @@ def threads_of_one_communicator(rank):
 
 
 def threads_with_one_program(rank):
-    """Threads launch one compiled program, each rank's in an order of its own: that is refused."""
+    """Threads launch one compiled program, in an order that differs by rank: refused."""
     step = jax.jit(jcc.allreduce)
     expect(step(jnp.float32(1)), 2)
     errors = []
@@ -66,7 +66,7 @@ def threads_with_one_program(rank):
         except Exception as error:
             errors.append(str(error))
 
-    # As long as threads take turns, launches match. From then on they cannot, and are refused.
+    # Launches match only while threads run in the same order on both ranks; later ones are refused.
     threads = [threading.Thread(target=run, args=(factor,)) for factor in (1, 1)]
     for thread in threads:
         thread.start()
@@ -77,7 +77,7 @@ def threads_with_one_program(rank):
 
 
 def threads_that_compile(rank):
-    """Another thread compiles local functions, others compile collectives ahead of time."""
+    """A thread compiles local functions, while others compile collectives ahead of time."""
     stop = threading.Event()
 
     def local():
@@ -123,7 +123,7 @@ def threads_that_compile(rank):
 
 
 def threads_with_v_variants(rank):
-    """What is matched in program order is so in each thread."""
+    """Operations matched in program order are matched within each thread."""
     bad = []
 
     def run(factor):
@@ -141,7 +141,7 @@ def threads_with_v_variants(rank):
 
 
 def threads_that_compile_one_name(rank):
-    """They compile programs of the same name at the same time, again and again."""
+    """Threads repeatedly compile programs of the same name at the same time."""
     reductions = ("sum", "max", "min")
     bad = []
 
@@ -169,7 +169,7 @@ def threads_that_compile_one_name(rank):
 
 
 def programs_from_a_cache(rank):
-    """JAX's compilation cache, in a folder that the ranks share: some compile, others load."""
+    """With a shared folder for JAX's compilation cache: some ranks compile, others load."""
     folder = os.environ["JAXCCOMP_TEST_FOLDER"]
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -185,7 +185,7 @@ def programs_from_a_cache(rank):
         comm = jcc.world().duplicate(f"c{i}")
         earlier = []
         for _ in range(3):
-            # Executables with one fingerprint, launched in turn.
+            # Executables with the same fingerprint, launched alternately.
             earlier.append(make(comm))
             for step in earlier:
                 for got in step(jnp.full(i + 1, 3.0)):
@@ -193,7 +193,7 @@ def programs_from_a_cache(rank):
 
 
 def debug_nans(rank):
-    """JAX runs a step again, operation by operation, on the rank that finds a NaN."""
+    """JAX reruns a step operation by operation, on the rank that finds a NaN."""
     jax.config.update("jax_debug_nans", True)
     step = jax.jit(lambda x: jcc.allreduce(jnp.log(x), op="max"))
     for k in range(STEPS):
@@ -221,7 +221,7 @@ def _raises_in_callback(first):
 
 
 def callback_before(rank, first=2):
-    """A callback raises on one rank before the only collective, and the program goes on."""
+    """A callback raises on one rank before the only collective; the program continues."""
     callback = _raises_in_callback(first)
     step = jax.jit(lambda x: jcc.allreduce(callback(x)))
     for k in range(STEPS):
@@ -250,7 +250,7 @@ def callback_between(rank):
 
 
 def left_out_of_lines(rank):
-    """One rank leaves out one of equal launches (with JAXCCOMP_CHECK_LAUNCHES=1)."""
+    """One rank skips one of several equal launches (with JAXCCOMP_CHECK_LAUNCHES=1)."""
     step = jax.jit(jcc.allreduce)
     expect(step(jnp.float32(0)), 0)
     if rank == 0:
@@ -271,7 +271,7 @@ def left_out_of_steps(rank):
 
 
 def left_out_of_ordered_steps(rank):
-    """A rank leaves out a message of an ordered communicator (with JAXCCOMP_CHECK_LAUNCHES=1)."""
+    """A rank skips a message of an ordered communicator (with JAXCCOMP_CHECK_LAUNCHES=1)."""
     ordered = jcc.world().ordered()
     if rank == 0:
         step = jax.jit(lambda x: jcc.send(x, dest=1, comm=ordered))
@@ -286,7 +286,7 @@ def left_out_of_ordered_steps(rank):
 
 
 def other_orders_of_xla(rank):
-    """A constant on one rank makes XLA begin independent collectives in another order there."""
+    """A constant on one rank makes XLA start independent collectives in another order there."""
     arguments = jnp.ones(2), jnp.ones(3), True
     for quiet_seconds in (1.5, 6, 24):
         comm = jcc.world().duplicate(f"{quiet_seconds}")
@@ -297,21 +297,21 @@ def other_orders_of_xla(rank):
             rows = jnp.where(flag, rows, 0) if rank == 0 else jnp.zeros(3)
             return y, jcc.allreduce(rows, comm=comm)
 
-        compiled = step.lower(*arguments).compile()  # takes the ranks different times
+        compiled = step.lower(*arguments).compile()  # takes different times on the ranks
         jcc.barrier()
         with jcc.config.override(timeout_seconds=patience.seconds(quiet_seconds)):
             try:
                 return jax.block_until_ready(compiled(*arguments))
             except Exception as error:
-                # On a busy machine the other rank may begin only after the deadline. Then this
-                # error is right, on both ranks, and says nothing of orders.
+                # On a busy machine the other rank may start only after the deadline. Then both
+                # ranks rightly get this error, without a hint about orders.
                 if "They did not come to this operation" not in str(error) or ORDERS in str(error):
                     raise
     raise AssertionError("a rank has not begun within the longest deadline")
 
 
 def stands_still(rank):
-    """A rank is stopped in an operation beyond the deadline; what it waits for comes meanwhile."""
+    """A rank is stopped in an operation until after the deadline; its message arrives meanwhile."""
     step = jax.jit(jcc.allreduce)
     expect(step(jnp.float32(1)), 2)
     seconds = patience.seconds(1)
@@ -327,7 +327,7 @@ def stands_still(rank):
 
 
 def uneven_batches(rank):
-    """A rank compiles once more, for the rest of its data: that is no other program."""
+    """One rank recompiles for its last, smaller batch: it still counts as the same program."""
     step = jax.jit(lambda batch: jcc.allreduce(batch.sum()))
     for k in range(3 * STEPS):
         batch = jnp.full(3 if rank == 1 and k % 4 == 3 else 6, float(k))
@@ -335,7 +335,7 @@ def uneven_batches(rank):
 
 
 def collectives_in_branches(rank):
-    """Launches in which a condition leaves the collectives out, on all ranks alike."""
+    """In some launches a condition skips the collectives, equally on all ranks."""
     step = jax.jit(lambda k, x: jax.lax.cond(k % 3 == 0, lambda: jcc.allreduce(x), lambda: x * 0))
     for k in range(3 * STEPS):
         expect(step(k, jnp.float32(k)), 2 * k if k % 3 == 0 else 0)

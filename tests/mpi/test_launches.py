@@ -1,4 +1,4 @@
-"""Launches that come apart between ranks: right values, or an error on all ranks that says so."""
+"""Mismatched launches between ranks: right values, or an explicit error on all ranks."""
 
 import pathlib
 
@@ -9,7 +9,7 @@ from contract import together
 from jaxccomp.bench import launch
 
 WORKER = str(pathlib.Path(__file__).with_name("launches_worker.py"))
-# Nobody is to wait for it.
+# No case should reach this deadline.
 LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": f"{patience.seconds(120):g}"}
 CHECKED = {"JAXCCOMP_CHECK_LAUNCHES": "1"}
 _LINES = pathlib.Path(WORKER).read_text(encoding="utf-8").splitlines()
@@ -67,7 +67,7 @@ def test_refused_on_all_ranks(case, words):
 
 
 def test_threads_with_one_program():
-    # Right values, or refused: which of both is a matter of chance.
+    # Right values or an error, depending on timing.
     output = run("threads_with_one_program")
     assert "was told" not in output or "everal threads" in output, output
 
@@ -88,6 +88,6 @@ def test_checked_launches(case, words):
 
 
 def test_independent_collectives_in_different_orders():
-    """Right where XLA has them in the same order, else an error that says what to do."""
+    """Right values if XLA uses the same order; otherwise an error that says what to do."""
     output = run("other_orders_of_xla")
     assert output.count(": right") == 2 or output.count("may run them in different orders") == 2
