@@ -26,6 +26,7 @@ FILES = [
     "test_handles_mpi.py",
     "test_custom_schedules_mpi.py",
     "test_observed_mpi.py",
+    "test_wide_sums_mpi.py",
 ]
 # They compile much, and what they test is the same on all numbers of ranks.
 ON_TWO_RANKS = ("test_outer_mpi.py", "test_toolkit_mpi.py")
