@@ -27,6 +27,7 @@ FILES = [
     "test_handles_mpi.py",
     "test_custom_schedules_mpi.py",
     "test_observed_mpi.py",
+    "test_wide_sums_mpi.py",
 ]
 # These compile much, and do not depend on the number of ranks.
 ON_TWO_RANKS = ("test_outer_mpi.py", "test_bad_steps_mpi.py", "test_toolkit_mpi.py")
