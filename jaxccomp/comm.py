@@ -106,11 +106,10 @@ class Communicator:
     def shrink(self, *, timeout_seconds: float | None = None) -> Communicator:
         """The members that have neither ended nor failed nor died, in the same order.
 
-        Called by all of them together, after an error that names one who is gone. They may know of
-        different ones at first: whoever hears of one more meanwhile tries again without it. It is
-        MPIX_Comm_shrink of MPI's fault tolerance (ULFM), but for one thing: members that lose
-        another one in the very end may differ in whether they have it, and find that out, all of
-        them, in the next operation.
+        Called by all of them together, after an error that names one who is gone. It is
+        MPIX_Comm_shrink of MPI's fault tolerance (ULFM), except that the result may have a member
+        that is lost in the very end; then the next operation fails on all of them. Processes that
+        have met at a coordinator decide by consensus, so two parts never both go on.
 
         Of the world, it is the world from then on (`jaxccomp.world`). Pass communicators to jitted
         functions as static arguments: those that were traced with the world before still have it.
@@ -124,8 +123,8 @@ class Communicator:
 
         Raises:
           InitializationError: when a member that lives has not come in time.
-          CutOffError: when this process is in the smaller part of members that do not reach each
-            other.
+          CutOffError: when this process is not among a majority that goes on, as it does not reach
+            the others, or they have given it up.
 
         Example:
           >>> import jaxccomp

@@ -55,7 +55,7 @@ class CommunicatorError(InvalidArgumentError):
 
 
 class CutOffError(CommunicatorError):
-    """More of a communicator's processes than these may live, where they cannot be reached."""
+    """This process is no member of its group any more: others may go on without it."""
 
 
 class NotDifferentiableError(JaxccompError, NotImplementedError):
