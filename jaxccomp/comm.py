@@ -106,11 +106,10 @@ class Communicator:
     def shrink(self, *, timeout_seconds: float | None = None) -> Communicator:
         """The surviving members (not ended, failed or dead), in the same order.
 
-        All survivors call it together, after an error that names a lost member. They may know of
-        different losses at first: a member that learns of another loss retries without it. It is
-        MPIX_Comm_shrink of MPI's fault tolerance (ULFM), with one exception: if a member is lost
-        at the very end, survivors may disagree whether the result contains it; the next operation
-        then fails on all of them.
+        All survivors call it together, after an error that names a lost member. It is
+        MPIX_Comm_shrink of MPI's fault tolerance (ULFM), with one exception: the result may contain
+        a member that is lost at the very end; the next operation then fails on all members.
+        Processes that have met at a coordinator decide by consensus, so two parts never both go on.
 
         Shrinking the world replaces it (`jaxccomp.world`). Pass communicators to jitted functions
         as static arguments: a function that was traced with the old world still uses it.
@@ -124,7 +123,8 @@ class Communicator:
 
         Raises:
           InitializationError: when a live member has not called it in time.
-          CutOffError: when the network is partitioned and this process is in the smaller part.
+          CutOffError: when this process is not in the majority that goes on, because it does not
+            reach the others, or they have dropped it.
 
         Example:
           >>> import jaxccomp

@@ -55,7 +55,7 @@ class CommunicatorError(InvalidArgumentError):
 
 
 class CutOffError(CommunicatorError):
-    """This process is cut off: the others have dropped it, or may go on as the larger part."""
+    """This process is no member of its group any more: others may go on without it."""
 
 
 class NotDifferentiableError(JaxccompError, NotImplementedError):

@@ -33,6 +33,12 @@ def ip(*words):
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
+def mac_of(namespace):
+    command = ["ip", "-n", namespace, "-j", "link", "show", "eth0"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(shown.stdout)[0]["address"]
+
+
 class Bed:
     """A bridge, and a namespace for each host."""
 
@@ -41,7 +47,7 @@ class Bed:
         self._prefix = f"jcp{os.getpid()}"
         self.switch = f"{self._prefix}-switch"
         self.hosts = [f"{self._prefix}-{host}" for host in range(size)]
-        self.members = []
+        self.members, self.firewalls = [], []
 
     def __enter__(self):
         for name in (self.switch, *self.hosts):
@@ -65,7 +71,7 @@ class Bed:
         for member in self.members:
             member.kill()
             member.wait()
-        for name in (self.switch, *self.hosts):
+        for name in (self.switch, *self.hosts, *self.firewalls):
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
     def address(self, host):
@@ -90,22 +96,28 @@ class Bed:
                 )
             )
 
+    def _firewall(self, source, destination):
+        """The MAC of a host with the destination's address, which answers the source by RST."""
+        name, link = f"{self._prefix}-fw{destination}", f"f{destination}"
+        if name not in self.firewalls:
+            self.firewalls.append(name)
+            ip("netns", "add", name)
+            ip(
+                *("-n", self.switch, "link", "add", link, "type", "veth"),
+                *("peer", "name", "eth0", "netns", name),
+            )
+            ip("-n", self.switch, "link", "set", link, "master", "br0", "up")
+            ip("-n", name, "address", "add", f"{self.address(destination)}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "arp", "off", "up")
+        ip(
+            *("-n", name, "neigh", "replace", self.address(source), "lladdr"),
+            *(mac_of(self.hosts[source]), "nud", "permanent", "dev", "eth0"),
+        )
+        return mac_of(name)
+
     def cut(self, source, destination, how):
         """Packets of one host to another one are lost, or answered by RST."""
-        mac = NOWHERE
-        if how == "refused":
-            subprocess.run(
-                ["ip", "-n", self.switch, "address", "add"]
-                + [f"{self.address(destination)}/32", "dev", "lo"],
-                capture_output=True,  # it may have it already
-            )
-            shown = subprocess.run(
-                ["ip", "-n", self.switch, "-j", "link", "show", "br0"],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            mac = json.loads(shown.stdout)[0]["address"]
+        mac = self._firewall(source, destination) if how == "refused" else NOWHERE
         ip(
             *("-n", self.hosts[source], "neigh", "replace", self.address(destination)),
             *("lladdr", mac, "nud", "permanent", "dev", "eth0"),
