@@ -58,7 +58,7 @@ def _name(group: str, membership: Membership) -> str:
 class _Files:
     """Records of the processes of this host, a file each.
 
-    A file has an HMAC by the job's secret. Its name is drawn from that, too, and from the process.
+    A file has an HMAC by the job's secret, and part of one in its name, which others cannot guess.
     """
 
     def __init__(self, state: World, rendezvous: Rendezvous):
@@ -130,14 +130,20 @@ class _Files:
         own = self._state.peers.rows[self._state.process]
         if row.pid == 0 or (row.host, row.pid_space) != (own.host, own.pid_space):
             return None
-        named = f"{row.pid_space} {row.pid} {row.start_time}".encode()
-        return self._folder / f"{_FILE_PREFIX}{self._rendezvous.derive(b'file', named).hex()[:32]}"
+        named = f"{row.pid_space}-{row.pid}-{row.start_time}"
+        code = self._rendezvous.derive(b"file", named.encode()).hex()[:16]
+        return self._folder / f"{_FILE_PREFIX}{named}-{code}"
 
     def _remove_stale(self) -> None:
-        for path in self._folder.glob(f"{_FILE_PREFIX}*"):
-            with contextlib.suppress(OSError):
+        """Removes old files of processes that have ended; of this pid namespace only."""
+        own = self._state.peers.rows[self._state.process]
+        for path in self._folder.glob(f"{_FILE_PREFIX}{own.pid_space}-*-*-*"):
+            with contextlib.suppress(OSError, ValueError):
+                pid, start_time = map(int, path.name.split("-")[-3:-1])
                 info = path.stat()
-                if info.st_uid == os.getuid() and time.time() - info.st_mtime > _STALE_SECONDS:
+                is_old = time.time() - info.st_mtime > _STALE_SECONDS
+                is_ended = engine.load().start_time(pid) != start_time
+                if is_old and is_ended and info.st_uid == os.getuid():
                     path.unlink()
 
 
