@@ -309,6 +309,11 @@ class Node:
         patience = self._silence / 4 if process in self._suspected else self._silence
         return now - max(self._heard.get(process, self._began), self._began) >= patience
 
+    def _is_silent(self, process: int, now: float) -> bool:
+        """Return whether a voter has stopped answering, which one that is lost may not have."""
+        patience = self._settle if process in self._refused else self._silence
+        return now - max(self._heard.get(process, self._began), self._began) >= patience
+
     def _leader(self, now: float) -> int:
         """The first member that is there. A member may lead and be missing later."""
         return next(
@@ -352,7 +357,7 @@ class Node:
             self._promises, self._voted_at = {self.process: own}, now
             self._sent = float("-inf")
         if self._value is not None:
-            if all(self._misses(p, now) for p in self._promises if p not in self._accepts):
+            if all(self._is_silent(p, now) for p in self._promises if p not in self._accepts):
                 self._stop_leading()  # too few are left to accept it: the others vote anew
             return out
         known = self._everybody()

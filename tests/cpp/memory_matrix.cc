@@ -108,7 +108,12 @@ struct Visit : testing::Ending {
     expects = expected;
     std::optional<Status> now = engine.Start(
         site, std::move(call), [&] { return [this](Status end) { Told(std::move(end)); }; });
-    if (now.has_value()) Told(std::move(*now));
+    if (!now.has_value()) return;
+    // Told writes all of the memory, on the thread that would release it later.
+    for (auto* memories : {&in, &out}) {
+      for (auto& memory : *memories) memory->Release();
+    }
+    Told(std::move(*now));
   }
   bool touched() const {
     const auto touched = [&](const auto& memory) {

@@ -84,6 +84,7 @@ void WatchedMemory::Stall(size_t offset) {
 
 void WatchedMemory::Release() {
   std::byte* const page = region_->stalling;
+  if (page == nullptr) return;
   CHECK_EQ(mprotect(page, kPage, PROT_READ | PROT_WRITE), 0);
   region_->stalling = nullptr;
 }

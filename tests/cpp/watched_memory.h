@@ -22,7 +22,7 @@ class WatchedMemory {
   void Stall(size_t offset);
   // Whether a thread is blocked.
   bool stalls() const;
-  void Release();
+  void Release();   // may be called again
 
   // Call this when the engine reports that it is done with the memory.
   void GiveBack();

@@ -269,14 +269,14 @@ def test_adacomp_is_its_definition():
     np.testing.assert_allclose(state.residual, unsent, rtol=1e-4, atol=1e-5)
 
 
-def test_adacomp_sends_what_is_not_finite_and_nothing_of_zeros():
+def test_adacomp_returns_nan_for_nonfinite_gradients_and_zeros_for_zeros():
     gradients = np.zeros((N, 2, 120), np.float32)
     gradients[1, 0, 7], gradients[2, 0, 60] = np.nan, np.inf
     updates, state = run_steps(
         optim.adacomp(50, axis_name="d"), gradients, jnp.zeros(120, "float32")
     )
-    assert np.isnan(updates[0, 0, 7]) and np.isinf(updates[0, 0, 60])
-    assert np.count_nonzero(updates[0]) == 2 and not np.any(state.residual)
+    assert np.isnan(updates[:, 0]).all()
+    assert not np.any(updates[:, 1]) and not np.any(state.residual)
 
 
 # --- 1-bit Adam ---

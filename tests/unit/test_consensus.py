@@ -28,6 +28,11 @@ def test_never_two_groups_and_a_majority_goes_on():
     assert list(simulation.violations(range(SCHEDULES))) == []
 
 
+def test_a_leader_waits_for_voters_that_it_has_lost():
+    # It gave up each ballot at once, although all voters answered, until the deadline.
+    assert list(simulation.violations([511195])) == []
+
+
 def test_a_schedule_replays_from_its_seed():
     def events(seed):
         lines = []
