@@ -166,7 +166,7 @@ class Node:
         self._lost.add(process)
 
     def suspect(self, process: int) -> None:
-        """Records that another process has lost ``process``: it has a quarter of the time left."""
+        """Records that another process has lost ``process``: a quarter of the silence suffices."""
         self._suspected.add(process)
 
     def refuse(self, process: int) -> None:
