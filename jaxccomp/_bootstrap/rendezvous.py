@@ -381,7 +381,7 @@ class Rendezvous:
     def _accept(
         self, selector: selectors.BaseSelector, waiting: dict[int, ServerHandshake]
     ) -> None:
-        """Accepts a few connections; the caller advances open handshakes in between."""
+        """Accepts a bounded number of connections, so that open handshakes progress in between."""
         for _ in range(_MAX_OF_ADDRESS):
             try:
                 raw, (host, *_) = self._socket.accept()
