@@ -56,7 +56,7 @@ class Failures {
   bool announced() const { return announced_; }
   // Reads the messages that have come, unless a calling thread polls already.
   void ReadNews();
-  // Checks whether processes of this host have died.
+  // Finds processes of this host that have died, and marks them failed.
   void LookForDead();
   // The group continues without that process: it had ended before this one joined, or has been dropped.
   void SetGone(int process, const std::string& why);
