@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostPolls = 1000;   // an endless stream of messages must not delay the failure for ever
 constexpr const char* kAdvice = ". The others can go on: comm.shrink()";
-constexpr size_t kLongestAbortText = kAlongBytes - 256;  // and who reports it
+constexpr size_t kLongestAbortText = kAlongBytes - 256;  // 256: for the reporter's name
 
 std::string AbortText(const Communicator& comm) {
   std::string text = comm.broken.message().substr(0, kLongestAbortText);
@@ -59,10 +59,10 @@ void Failures::Break(Communicator& comm, const Status& why, bool tell) {
     return op.endpoint->communicator == &comm && !op.over();
   });
   operations_.EachOf(hit, [&](Operation& op) {
-    // Where no operation has failed first, each says what it is.
+    // No operation has failed first: each error names its own operation.
     executor_.Fail(&op, comm.lost ? Status(why.code(), *op.text + ": " + why.message()) : why);
   });
-  // Afterwards: a payload that is discarded looks delivered to an operation that has not failed.
+  // Last: to an operation that is not marked as failed, a discarded payload looks delivered.
   DropMessages(comm.id);
 }
 
@@ -126,7 +126,7 @@ Status Failures::Free(Communicator& comm) {
 
 void Failures::OnPeerLost(int process, const Status& why) {
   if (process >= 0) return Lose(process, why, true, true);
-  // A message was broken so badly that its sender is unknown.
+  // A message was so corrupt that its sender is unknown.
   std::set<Communicator*> affected;
   operations_.Each([&](const Operation& op) { affected.insert(op.endpoint->communicator); });
   for (Communicator* comm : affected) Break(*comm, why, true);
@@ -135,7 +135,7 @@ void Failures::OnPeerLost(int process, const Status& why) {
 void Failures::OnGone(const Header& header, std::span<const std::byte> payload) {
   const int process = header.root;
   if (process < 0 || process >= registry_.processes()) return;
-  // Who is gone knows nothing of the others: it may have been stopped, and have lost them all since.
+  // Ignore reports of a dead process: it may have been stopped, and have timed out all others meanwhile.
   const Peers::Gone* const teller = peers_.Find(header.source_process);
   if (teller != nullptr && teller->dead) return;
   const bool itself = process == header.source_process;
@@ -201,7 +201,7 @@ void Failures::ReadNews() {
 }
 
 void Failures::LookForDead() {
-  ReadNews();   // its last words may have come
+  ReadNews();   // the last message of a dead process may have come
   if (lock_.stopped) return;
   for (int process : peers_.FindDead()) {
     if (wire_.HasRemote()) wire_.remote()->OnProcessDied(process);

@@ -1,5 +1,5 @@
-// Failures of operations, launches, communicators and processes: what ends because of each, and who is
-// told.
+// Failures of operations, launches, communicators and processes: ends the operations that each failure
+// concerns, and notifies other processes.
 #pragma once
 
 #include <cstddef>
@@ -30,40 +30,41 @@ class Failures {
       : lock_(*lock), registry_(*registry), wire_(*wire), executor_(*executor), matcher_(*matcher),
         messages_(*messages), operations_(*operations) {}
 
-  // An operation has failed first.
+  // Call it for the operation that failed first.
   void OnFailed(Operation* op);
-  // Ends all operations on the communicator, now and later. `tell`: on its other members as well.
+  // Fails all operations on the communicator, current and future. `tell`: on its other members as well.
   void Break(Communicator& comm, const Status& why, bool tell);
-  // Tells its other members why it is broken.
+  // Reports to the other members why the communicator is broken.
   void TellBroken(const Communicator& comm);
   void BreakIfLost(Communicator& comm);
-  // Why a launch within this process has failed; null when it has not.
+  // The reason why a launch within this process has failed; null when it has not.
   const Status* FailedRun(int64_t run_id) const { return failed_runs_.Find(run_id); }
   bool HasFailedRun(uint32_t run) const { return failed_runs_.Has(run); }
-  // Answers one who waits for an operation that will not come.
+  // Answers a process that waits for an operation that will not come.
   void TellWhyBroken(const Communicator& comm, const Header& asked);
-  // An error while an operation on it is under way.
+  // Returns an error while an operation on the communicator is open.
   Status Free(Communicator& comm);
 
-  // A message says that a communicator has failed, or that a process has.
+  // A message reports a failed communicator, or a failed process.
   void OnAbort(const Header& header, std::span<const std::byte> payload);
   void OnGone(const Header& header, std::span<const std::byte> payload);
-  // A transport says so; below 0: nobody knows which process.
+  // A transport reports a lost process; below 0: the process is unknown.
   void OnPeerLost(int process, const Status& why);
 
-  // This process ends by a failure: all others are told why.
+  // This process ends because of a failure: reports the reason to all others.
   void Announce(const std::string& how);
   bool announced() const { return announced_; }
-  // Reads the messages that have come, unless a caller does so.
+  // Reads the messages that have come, unless a calling thread polls already.
   void ReadNews();
-  // Whether processes of this host have died that an operation waits for.
+  // Finds processes of this host that have died, and marks them failed.
   void LookForDead();
-  // The group goes on without that process: it had gone before this one joined, or has been dropped.
+  // The group continues without that process: it had ended before this one joined, or has been dropped.
   void SetGone(int process, const std::string& why);
-  // From now on the group agrees on its members (jaxccomp/_bootstrap/consensus.py). What another process says of a
-  // third one then breaks communicators, and proves no end: either of the two may be the one that is cut off.
+  // From now on the group agrees on its members (jaxccomp/_bootstrap/consensus.py). A report by another process about
+  // a third one then breaks communicators, but does not prove that the third one has ended: either of the two may be
+  // cut off.
   void LetGroupAgree() { group_agrees_ = true; }
-  // The group has agreed on its members since those reports.
+  // The group has agreed on its members since these reports.
   void ForgetReports() { peers_.ForgetReports(); }
   void SetProcesses(std::vector<SystemProcess> processes) { peers_.SetProcesses(std::move(processes)); }
   const Peers& peers() const { return peers_; }
@@ -72,14 +73,14 @@ class Failures {
   // Ends the launch's operations within this process. Communicators remain usable: the next launch has
   // another RunId.
   void FailRun(int64_t run_id, const Status& why);
-  // What waits for a communicator that is broken.
+  // Discards the messages of a broken communicator.
   void DropMessages(uint64_t communicator);
   Header AbortHeader(const Communicator& comm) const;
-  // That process takes part in nothing any more. `dead`: nor does it answer. Who knows it `first_hand`
-  // tells all others, once: they wait for it, or will.
+  // Marks the process as failed. `dead`: it does not answer either. A process that knows this `first_hand`
+  // reports it to all others once, since they may wait for the failed one.
   void Lose(int process, const Status& why, bool dead, bool first_hand);
   void TellGone(int process, const std::string& why);
-  // Ends what this process does with one that another process has lost.
+  // Another process has lost that one: breaks the communicators that this process shares with it.
   void Report(int process, const std::string& why);
 
   EngineLock& lock_;

@@ -31,28 +31,29 @@ class Membership {
   int processes() const;
   // Global device ids and the process that each belongs to.
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
-  // By process a number for its host, the same on each of them. Before the first call.
+  // By process, the number of its host, the same on all processes. Call it before the first operation.
   void SetHosts(std::vector<int> hosts);
-  // Processes after those of the world, by their addresses on the transport (Transport::AddProcesses).
+  // Appends processes to the world, by their addresses on the transport (Transport::AddProcesses).
   Status AddProcesses(const std::vector<std::string>& addresses);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
-  // Forgets it; members that wait for this one are told. An error while an operation on it is under way.
+  // Removes the communicator and notifies members that wait for this one. Returns an error while an operation on it
+  // is open.
   Status FreeCommunicator(const std::string& name);
 
-  // Which processes of the world run on this host, by number; others have pid 0. One that dies without
-  // a word is noticed while something waits.
+  // The processes of the world that run on this host, by number; others have pid 0. If one of them dies
+  // without a report, this is noticed while an operation waits.
   void SetSystemProcesses(std::vector<SystemProcess> processes);
-  // The group goes on without that process: it had gone before this one joined, or has been dropped.
+  // The group continues without that process: it had ended before this one joined, or has been dropped.
   void SetGone(int process, const std::string& why);
   // The group agrees on its members from now on (Failures::LetGroupAgree).
   void LetGroupAgree();
-  // By process that only others have lost since ForgetReports: why.
+  // The reasons, by process, for processes that only others have lost since ForgetReports.
   std::map<int, std::string> FindReported();
   void ForgetReports();
   // Polls the transports, then returns the processes that are known to have failed or died.
   std::map<int, Peers::Gone> FindGone();
-  // This process ends by a failure: all others are told why, "has ended with ValueError: no", and what
-  // they wait for with it fails at once.
+  // This process ends because of a failure: reports the reason ("has ended with ValueError: no") to all others, whose
+  // operations with this process fail at once.
   void Announce(const std::string& how);
 
  private:

@@ -1,4 +1,4 @@
-// What is known of the life of the world's other processes: who has ended, or died, and why.
+// The other processes of the world that have ended or died, with the reasons.
 #pragma once
 
 #include <chrono>
@@ -11,13 +11,13 @@
 
 namespace jaxccomp {
 
-// How the system tells a process of this host from a later one with the same number.
+// Identifies a process of this host, also after the system has reused its pid.
 struct SystemProcess {
-  int64_t pid = 0;          // 0: of another host, or not known
+  int64_t pid = 0;          // 0: on another host, or unknown
   uint64_t start_time = 0;  // since the system's start, in its own unit
 };
 
-// 0 when there is no such process any more, be it that its parent has not asked for its status yet.
+// Returns 0 when the process has ended, also while it is a zombie.
 uint64_t StartTimeOf(int64_t pid);
 
 // Not thread-safe: used under the engine's lock.
@@ -25,20 +25,20 @@ class Peers {
  public:
   struct Gone {
     Status why;
-    bool dead = false;   // it does not answer any more; otherwise it has ended its program
+    bool dead = false;   // true: it does not answer any more; false: its program has ended
   };
 
   void SetProcesses(std::vector<SystemProcess> processes) { processes_ = std::move(processes); }
-  // Remembers that. False when it adds nothing to what is known.
+  // Records a failed process. Returns false when this adds nothing to the record.
   bool Lose(int process, const Status& why, bool dead);
-  // Another process has lost that one; this one has not, and may reach it.
+  // Records that another process has lost that one; this process may still reach it.
   void Report(int process, const std::string& why) { reported_.try_emplace(process, why); }
   const std::map<int, std::string>& reported() const { return reported_; }
   void ForgetReports() { reported_.clear(); }
-  // Null for who has, as far as is known, not gone.
+  // Null if the process is not known to have gone.
   const Gone* Find(int process) const;
   const std::map<int, Gone>& gone() const { return gone_; }
-  // Those of this host that have died, each once. Looks at the system, some microseconds a process.
+  // Returns processes of this host that have died, each once. Takes a few microseconds a process.
   std::vector<int> FindDead();
 
  private:

@@ -1,1 +1,1 @@
-"""How a process joins the others, what it knows of them, and how it leaves."""
+"""Joining and leaving the other processes, and this process's state about them."""

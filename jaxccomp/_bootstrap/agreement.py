@@ -1,8 +1,8 @@
-"""How the members of a group agree: each proposes, one of them decides, all hear the decision.
+"""Agreement of a group: each member proposes, the leader decides, all get the decision.
 
-A round is led by one member. It gathers the proposals, and decides as soon as those that have come
-allow it: while it proposes itself, or at any time where it has said before how it decides. Who
-leads, and what happens when a leader dies, is for the caller to say.
+The leader of a round gathers the proposals, and decides as soon as they suffice: while it proposes
+itself, or at any time if it has registered a decision function (`Rounds.keep`). The caller chooses
+the leader, and handles its death.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 _POLL_SECONDS = 0.05
 _MOST_ROUNDS = 4096
 
-# The decision, from the proposals that have come, by member; None as long as others are awaited.
+# Returns the decision, from the proposals by member; None while more proposals are awaited.
 Decide = Callable[[Mapping[int, Any]], Any]
 
 
 class NoDecision(Exception):
-    """Others have not proposed in time, or never will."""
+    """Other members have not proposed in time, or never will."""
 
 
 class ProposalRejected(Exception):
@@ -39,7 +39,7 @@ class _Round:
 
 
 class _Kept:
-    """How rounds of one name are decided, and the last decision with the proposals it is from."""
+    """The decision function for a round's name, the last decision, and its proposals."""
 
     def __init__(self, decide: Decide):
         self.decide = decide
@@ -56,17 +56,17 @@ class Rounds:
         self._kept: dict[str, _Kept] = {}
 
     def keep(self, name: str, make: Callable[[], Decide]) -> Decide:
-        """Has rounds of that name decided also while this process does not propose.
+        """Decides rounds of that name also while this process does not propose.
 
-        Who has lost the connection and proposes the same once more hears the last decision again,
-        if it was one of those that it is from: so proposals must differ from round to round.
+        A member that has lost the connection and repeats its proposal gets the last decision again,
+        if that used the proposal. So proposals must differ from round to round.
 
         Args:
-          name: of the rounds.
-          make: gives what decides, where there is nothing yet.
+          name: the name of the rounds.
+          make: returns a new decision function; called if the name has none yet.
 
         Returns:
-          What decides.
+          The decision function.
         """
         with self._changed:
             if name not in self._kept:
@@ -86,15 +86,15 @@ class Rounds:
         """Proposes for this process, and decides.
 
         Args:
-          name: of the round.
-          member: this one.
-          value: what it proposes.
-          decide: the decision; called again and again.
+          name: the name of the round.
+          member: this member.
+          value: its proposal.
+          decide: the decision function; called repeatedly.
           deadline: by ``time.monotonic``.
-          abort_reason: why there will be no decision; empty as long as there may.
+          abort_reason: returns why there will be no decision; empty while there may be one.
 
         Raises:
-          NoDecision: where there is none in time, or why there will be none.
+          NoDecision: at the deadline, or with the abort reason.
         """
         with self._changed:
             round_, proposal = self._add(name, member, value, unique=False)
@@ -122,15 +122,15 @@ class Rounds:
         """Proposes for another member, and waits for the decision.
 
         Args:
-          name: of the round.
-          member: that proposes.
-          value: what it proposes.
-          is_gone: whether the member has gone.
+          name: the name of the round.
+          member: the member that proposes.
+          value: its proposal.
+          is_gone: returns whether the member has gone.
           unique: two proposals of one member are an error; otherwise the later one counts.
 
         Raises:
-          NoDecision: once the member is gone; its proposal is withdrawn.
-          ProposalRejected: for the second of two.
+          NoDecision: when the member is gone; its proposal is withdrawn.
+          ProposalRejected: for a second proposal of a member.
         """
         with self._changed:
             kept = self._kept.get(name)
@@ -156,7 +156,7 @@ class Rounds:
         round_.decision = decide(values)
         if round_.decision is None:
             return
-        del self._rounds[name]  # what comes by this name now is a new round
+        del self._rounds[name]  # a later proposal starts a new round
         if kept := self._kept.get(name):
             kept.values, kept.decision = values, round_.decision
         self._changed.notify_all()

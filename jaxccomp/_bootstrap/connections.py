@@ -1,20 +1,20 @@
-"""Authenticated connections between processes that know one secret, and messages on them.
+"""Authenticated connections between processes that share a secret, and messages on them.
 
-Handshake, of which each message has a fixed size::
+The handshake has messages of fixed size::
 
     client: protocol name, client nonce
     server: server nonce
     client: HMAC(secret, "client", transcript)
     server: HMAC(secret, "server", transcript)
 
-The transcript is the address that the client has dialed, by which the server knows itself, and both
-nonces. So a proof is worth nothing in the other role, at another server, or later: a process that
-listens at the port of a member that has ended cannot relay a handshake to another member. Each
-direction then has a key of its own, and each message carries its HMAC with a sequence number. All
-HMACs are SHA-256. Messages are JSON of a bounded size; they are authenticated, not encrypted.
+The transcript is the server's address, as each side sees it, and both nonces. A proof is therefore
+invalid in the other role, at another server, or later: a process that listens at the port of an
+ended member cannot relay a handshake to another member. Afterwards each direction has its own key,
+and each message carries an HMAC that covers a sequence number. All HMACs are SHA-256. Messages are
+JSON of a bounded size; they are authenticated, not encrypted.
 
-The server side is a state machine on a socket that never blocks (`ServerHandshake`), so any number
-of silent connections costs no thread.
+The server side is a state machine on a non-blocking socket (`ServerHandshake`): silent connections
+need no threads.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from jaxccomp._bootstrap.agreement import NoDecision
 
 SocketAddress = tuple[str, int]  # host and port
 
-# So long a connection may take until both sides have shown their secret.
+# Time limit of a handshake.
 HANDSHAKE_SECONDS = 10
 RETRY_SECONDS = 0.05
 _MAX_BYTES = 16 << 20  # of a message
-_MAX_SECONDS = 10.0  # for the rest of a message that has begun to come, or to be sent
-_IDLE_POLL_SECONDS = 1.0  # where no deadline is kept
+_MAX_SECONDS = 10.0  # to send a message, or to receive the rest of one after its first byte
+_IDLE_POLL_SECONDS = 1.0  # poll interval without a deadline
 _PROTOCOL = b"jaxccomp-rendezvous-2\n"
 _NONCE_BYTES = 32
 _MAC_BYTES = hashlib.sha256().digest_size
@@ -54,7 +54,7 @@ _HELLO_BYTES = len(_PROTOCOL) + _NONCE_BYTES
 
 
 def mac(key: bytes, *parts: bytes) -> bytes:
-    """HMAC-SHA256 of parts, each with its length, so that no two lists of parts are alike."""
+    """HMAC-SHA256 of length-prefixed parts, so that different lists of parts differ."""
     digest = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         digest.update(_LENGTH.pack(len(part)) + part)
@@ -69,7 +69,7 @@ def _address_bytes(address: Any) -> bytes:
 
 
 class _Handshake:
-    """What both sides compute of it."""
+    """The proofs and keys of a handshake, which both sides compute."""
 
     def __init__(self, secret: bytes, address: Any, client_nonce: bytes, server_nonce: bytes):
         self._secret = secret
@@ -83,12 +83,12 @@ class _Handshake:
 
 
 class Connection:
-    """Messages to and from a process that has shown the secret. For one thread at a time.
+    """Messages to and from an authenticated process. For one thread at a time.
 
     Args:
-      raw: connected.
-      sends: key of messages that this side sends.
-      receives: key of those that it receives.
+      raw: a connected socket.
+      sends: key for the messages that this side sends.
+      receives: key for the messages that it receives.
     """
 
     def __init__(self, raw: socket.socket, sends: bytes, receives: bytes):
@@ -115,18 +115,18 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Ends it. The other side notices."""
+        """Closes the connection; the other side sees its end."""
         self._raw.close()
 
     def poll(self, seconds: float = 0.0) -> bool:
-        """Whether a message, or the end of the connection, has come within that time."""
+        """Whether a message, or the end of the connection, comes within ``seconds``."""
         return bool(_ready(self._raw, select.POLLIN, seconds))
 
     def send(self, message: dict[str, Any]) -> None:
         """Sends a message.
 
         Raises:
-          OSError: when the connection has ended, or the other side takes nothing.
+          OSError: when the connection has ended, or the other side does not read.
         """
         data = json.dumps(message).encode()
         header = _LENGTH.pack(len(data))
@@ -139,15 +139,15 @@ class Connection:
         deadline: float = float("inf"),
         abort_reason: Callable[[], str] = lambda: "",
     ) -> dict[str, Any]:
-        """The next message.
+        """Return the next message.
 
         Args:
-          deadline: by ``time.monotonic``, for its first byte.
-          abort_reason: why it is not awaited any more; empty as long as it is.
+          deadline: by ``time.monotonic``, for the first byte.
+          abort_reason: returns why to stop waiting; empty to go on.
 
         Raises:
           EOFError: when the connection has ended, or the message is not authentic.
-          NoDecision: when it is not awaited any more.
+          NoDecision: at the deadline, or with the abort reason.
           OSError: when the connection has broken, or stalls within a message.
         """
         pause = RETRY_SECONDS if deadline < float("inf") else _IDLE_POLL_SECONDS
@@ -179,19 +179,19 @@ def open_connection(
     deadline: float,
     abort_reason: Callable[[], str] = lambda: "",
 ) -> Connection:
-    """A connection to the process that listens there; each side has shown the secret.
+    """Connect to the process at ``address``, and authenticate both sides.
 
     Args:
-      address: where it listens, as it is called there: no port is forwarded.
-      secret: of the job.
+      address: the listener's own address; a forwarded port does not work.
+      secret: the job's secret.
       deadline: by ``time.monotonic``.
-      abort_reason: why it will not answer; empty as long as it may. A host that is off answers
-        nothing at all, and is not waited for until the deadline then.
+      abort_reason: returns why the process will not answer; empty while it may. It ends the wait
+        for a host that is off, which answers nothing.
 
     Raises:
-      OSError: where there is none, or it ends.
-      EOFError: where the other side ends it.
-      InitializationError: where the other side has another secret or another address.
+      OSError: when the connection fails or breaks.
+      EOFError: when the other side closes it.
+      InitializationError: when the other side has another secret or another address.
     """
     deadline = min(deadline, time.monotonic() + HANDSHAKE_SECONDS)
     raw = _open(address, deadline, abort_reason)
@@ -221,19 +221,19 @@ def connect(
     deadline: float,
     abort_reason: Callable[[], str] = lambda: "",
 ) -> Iterator[Connection]:
-    """As `open_connection`, for the length of a ``with`` block."""
+    """Like `open_connection`, as a context manager."""
     with open_connection(address, secret, deadline, abort_reason) as opened:
         yield opened
 
 
 class ServerHandshake:
-    """The server's side of one that is under way.
+    """The server's side of a handshake.
 
     Attributes:
-      raw: the socket, which does not block.
+      raw: the non-blocking socket.
       host: the address of the other end.
-      came: when it was accepted, by ``time.monotonic``.
-      has_spoken: whether anything has come.
+      came: when the connection was accepted, by ``time.monotonic``.
+      has_spoken: whether any byte has come.
     """
 
     def __init__(self, raw: socket.socket, host: str, secret: bytes):
@@ -244,13 +244,13 @@ class ServerHandshake:
         self._shake: _Handshake | None = None
 
     def advance(self) -> Connection | None:
-        """Reads what has come.
+        """Reads the bytes that have come, and goes on with the handshake.
 
         Returns:
-          The connection once both sides have shown the secret; None as long as more is awaited.
+          The connection once both sides are authenticated; None before.
 
         Raises:
-          EOFError: when it is to be closed.
+          EOFError: when the caller has to close the connection.
           OSError: when it has broken.
         """
         wanted = _HELLO_BYTES if self._shake is None else _MAC_BYTES
@@ -274,7 +274,7 @@ class ServerHandshake:
             self.raw.send(nonce)  # the send buffer of a new connection holds it
             return None
         if not hmac.compare_digest(data, self._shake.proof(b"client")):
-            self.raw.send(bytes(_MAC_BYTES))  # no proof: the client can tell why
+            self.raw.send(bytes(_MAC_BYTES))  # an invalid proof: the client can report the reason
             raise EOFError("another secret")
         self.raw.send(self._shake.proof(b"server"))
         return Connection(self.raw, self._shake.key(b"server"), self._shake.key(b"client"))
@@ -283,7 +283,7 @@ class ServerHandshake:
 def _open(
     address: SocketAddress, deadline: float, abort_reason: Callable[[], str]
 ) -> socket.socket:
-    """A connected socket: `socket.create_connection`, but it can be given up."""
+    """Return a connected socket: `socket.create_connection` with ``abort_reason``."""
     trouble = OSError(f"{address[0]} has no address")
     for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
         raw = socket.socket(family, kind, protocol)
@@ -352,10 +352,10 @@ def _send(raw: socket.socket, data: bytes, deadline: float) -> None:
 def receive_by(
     conn: Connection, deadline: float, abort_reason: Callable[[], str]
 ) -> dict[str, Any]:
-    """The answer to a request.
+    """Return the answer to a request.
 
     Raises:
-      InitializationError: when it is refused.
+      InitializationError: when the request is refused.
     """
     message = conn.receive(deadline, abort_reason)
     if "refused" in message:

@@ -1,4 +1,4 @@
-"""How a group agrees on its next membership: consensus as a state machine without I/O.
+"""Consensus of a group on its next membership, as a state machine without I/O.
 
 A *membership* is a term and an ordered list of processes. Each membership decides its successor, of
 term + 1, by single-decree Paxos: a *leader* draws a ballot, a quorum promises to refuse older
@@ -7,13 +7,14 @@ value is decided once a quorum has accepted it. (Raft calls the same things term
 and commit; one entry per term is all that a membership needs.)
 
 A quorum is more than half of the members, or half of them with the first one. Members whose *host*
-confirms that they have ended are not counted: somebody on that host has seen the process table, and
-reads the record that the process kept of its promises (`Record`). An ended process can promise
-nothing more, so its record stands for its vote. A refused or a silent connection proves no end.
+confirms that they have ended are not counted: another process on that host has seen the process
+table, and reads the record that the process kept of its promises (`Record`). An ended process can
+promise nothing more, so its record replaces its vote. A refused or a silent connection does not
+prove that a process has ended.
 
-`Node` is one process's part: it takes messages and the time, and returns messages. Messages may be
-lost, delayed, reordered and repeated; all are sent again until they are answered. The tests run it
-on a simulated network and clock (tests/unit/simulation.py).
+A `Node` is one process's part: it takes messages and the time, and returns messages. Messages may
+be lost, delayed, reordered and repeated; each is sent again until it is answered. The tests run
+nodes on a simulated network and clock (tests/unit/simulation.py).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Outgoing = list[tuple[int, Message]]  # destination and message
 Ballot = tuple[int, int]  # round and process
 
 INTERVAL_SECONDS = 0.1  # after which unanswered messages are sent again
-_CANDIDATES = 4  # members that hear of each one that waits, in case that the first of them fails
-_EXACT_CONFLICTS = 12  # processes in conflict up to which the largest group is searched exactly
+_CANDIDATES = 4  # members to which a waiting process sends "ready", in case that the first fails
+_EXACT_CONFLICTS = 12  # processes in conflict up to which `largest_group` is exact
 _NO_BALLOT: Ballot = (0, -1)
 
 
@@ -36,9 +37,9 @@ class Membership(NamedTuple):
     """The processes of a group, in order.
 
     Attributes:
-      term: how many memberships there were before.
+      term: the number of memberships before this one.
       members: process numbers.
-      detail: what the caller has to know of the change; any JSON.
+      detail: data of the caller about the change; any JSON.
     """
 
     term: int
@@ -47,12 +48,12 @@ class Membership(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a process must not forget: kept on its host before a message depends on it.
+    """State of a process that is stored on its host before it sends a message based on it.
 
     Attributes:
       membership: the newest that it knows to be decided.
-      promised: it refuses older ballots.
-      accepted: the ballot and value that it has accepted last for the next term.
+      promised: the process refuses older ballots.
+      accepted: the ballot and value that it accepted last for the next term.
     """
 
     membership: Membership
@@ -69,7 +70,7 @@ class Promise(NamedTuple):
     """A vote for the leader's ballot.
 
     Attributes:
-      accepted: ballot and value that the voter has accepted.
+      accepted: the ballot and value that the voter has accepted, if any.
       lost: processes that the voter itself no longer reaches.
       known: the members that the voter knows.
     """
@@ -84,15 +85,15 @@ class Node:
 
     Attributes:
       membership: the newest that this process knows to be decided.
-      cut_off: why this process is no member any more; empty as long as it is one.
+      cut_off: the reason why this process is no longer a member; empty while it is one.
       active: whether the program takes part in a change.
 
     Args:
-      process: this one's number.
-      membership: to begin with.
-      silence_seconds: after which a member that does not answer is missing.
-      look: the record of a process that has ended on this host; None where that is not known.
-      keep: stores this process's record, so that others of this host find it.
+      process: this process's number.
+      membership: the initial membership.
+      silence_seconds: a member that has not answered for this time is missing.
+      look: returns the record of a process that has ended on this host; None if that is unknown.
+      keep: stores this process's record for the other processes of this host.
     """
 
     def __init__(
@@ -114,13 +115,13 @@ class Node:
         self._record = Record(membership)
         keep(self._record)
         self._known: tuple[int, ...] = membership.members
-        self._lost: set[int] = set()  # by this process itself, for good
-        self._refused: set[int] = set()  # connections, since they were last heard
+        self._lost: set[int] = set()  # by this process itself; never removed
+        self._refused: set[int] = set()  # connections refused since the last message
         self._suspected: set[int] = set()  # by others
-        self._hopeless: set[int] = set()  # they are cut off
-        self._inactive: set[int] = set()  # their program does not take part yet
+        self._hopeless: set[int] = set()  # processes that are cut off
+        self._inactive: set[int] = set()  # processes whose program does not take part yet
         self._heard: dict[int, float] = {}
-        self._ended: dict[int, Record] = {}  # their hosts confirm it
+        self._ended: dict[int, Record] = {}  # confirmed by their hosts
         self._join: Any = None
         self._began = 0.0
         self._sent = float("-inf")
@@ -128,21 +129,21 @@ class Node:
         self._round = 0
         self._ballot: Ballot | None = None
         self._promises: dict[int, Promise] = {}
-        self._voted_at = 0.0  # when the last promise came
-        self._value: Membership | None = None  # that is proposed
+        self._voted_at = 0.0  # time of the last promise
+        self._value: Membership | None = None  # the proposed value
         self._accepts: set[int] = set()
-        self._back_off = float("-inf")  # until then another one leads
+        self._back_off = float("-inf")  # another process leads until this time
 
     # --- The program ---------------------------------------------------------------------------
 
     def begin(self, now: float, known: Sequence[int] = (), join: Any = None) -> None:
-        """The program takes part in a change of the membership from now on.
+        """Starts taking part in a change of the membership.
 
         Args:
           now: the time, in seconds.
-          known: the members, where some have left by themselves; by default all.
-          join: with "processes", numbers of those that are to be taken in; any other entries are
-            passed on in `Membership.detail`.
+          known: the members without those that have left by themselves; by default all.
+          join: a dict; "processes" holds the numbers of the joining processes, and the whole dict
+            is passed on in `Membership.detail`.
         """
         self._known = tuple(known) or self.membership.members
         self._join = join
@@ -151,29 +152,29 @@ class Node:
         self.active = True
 
     def end(self) -> None:
-        """The program does not wait any more. Promises remain."""
+        """Stops taking part: the program does not wait any more. Promises remain valid."""
         self.active = False
         self._stop_leading()
 
     def leave(self, why: str) -> None:
-        """This process is no member any more, for good."""
+        """Ends this process's membership for good."""
         self.cut_off = why
         self.end()
 
     def lose(self, process: int) -> None:
-        """This process has found by itself that it no longer reaches that one."""
+        """Records that this process itself no longer reaches ``process``."""
         self._lost.add(process)
 
     def suspect(self, process: int) -> None:
-        """Another process has lost that one: if it does not answer soon it is missing."""
+        """Records that another process has lost ``process``: a quarter of the silence suffices."""
         self._suspected.add(process)
 
     def refuse(self, process: int) -> None:
-        """A connection to that process is refused or broken: it is missing, and may live."""
+        """Records a refused or broken connection: ``process`` is missing, but may live."""
         self._refused.add(process)
 
     def waits_for(self, now: float) -> str:
-        """For whom the program waits, for an error at its deadline."""
+        """The processes that the program waits for, as text for an error at its deadline."""
         missing = sorted(p for p in self._known if p != self.process and self._misses(p, now))
         idle = sorted(self._inactive - set(missing))
         texts = [f"processes {idle} live and do not take part"] if idle else []
@@ -181,16 +182,16 @@ class Node:
         return " and ".join(texts) or "no leader has decided"
 
     def lacks_majority(self, now: float) -> bool:
-        """Whether those that this process misses leave no quorum."""
+        """Whether the processes that this one does not miss are no quorum."""
         if self._leader(now) != self.process:
-            return False  # the leader asks the others
+            return False  # the leader decides
         here = [p for p in self._known if p == self.process or not self._misses(p, now)]
         return not self._is_quorum(here, self._known)
 
     # --- Messages ------------------------------------------------------------------------------
 
     def tick(self, now: float) -> Outgoing:
-        """What is due at that time."""
+        """Return the messages that are due at time ``now``."""
         if not self.active or self.cut_off:
             return []
         out: Outgoing = []
@@ -204,7 +205,7 @@ class Node:
         return out
 
     def receive(self, now: float, source: int, message: Message) -> Outgoing:
-        """Handles a message of another process, whose number is authenticated."""
+        """Handles a message of process ``source``, which is authenticated; returns the replies."""
         self._heard[source] = now
         self._refused.discard(source)
         kind, term = message["kind"], int(message["term"])
@@ -215,7 +216,7 @@ class Node:
         if term < self.membership.term:
             return [] if kind == "cut_off" else [(source, self._decided())]
         if term > self.membership.term:
-            # Its answer is the membership.
+            # The sender will answer with its membership.
             return [(source, {"kind": "ready", "term": self.membership.term})]
         handler = getattr(self, f"_on_{kind}", None)
         return [] if handler is None else handler(now, source, message)
@@ -298,10 +299,10 @@ class Node:
     def _on_ended(self, now: float, source: int, message: Message) -> Outgoing:
         return self._confirm(int(message["process"]), Record.from_json(message["record"]))
 
-    # --- Who is there --------------------------------------------------------------------------
+    # --- Missing members -----------------------------------------------------------------------
 
     def _misses(self, process: int, now: float) -> bool:
-        """Whether that process is not waited for, be it that it lives."""
+        """Whether this node does not wait for ``process``, which may still live."""
         if process in self._lost or process in self._hopeless or process in self._ended:
             return True
         if process in self._refused and now - self._began >= self._settle:
@@ -315,7 +316,7 @@ class Node:
         return now - max(self._heard.get(process, self._began), self._began) >= patience
 
     def _leader(self, now: float) -> int:
-        """The first member that is there. A member may lead and be missing later."""
+        """The first member that is not missing. A leader may be missing later."""
         return next(
             (p for p in self._known if p == self.process or not self._misses(p, now)), self.process
         )
@@ -330,7 +331,7 @@ class Node:
         )
 
     def _confirm(self, process: int, record: Record) -> Outgoing:
-        """The host of that process confirms its end."""
+        """Records that the host of ``process`` confirms that it has ended."""
         if process in self._ended or process == self.process:
             return []
         if record.membership.term > self.membership.term:
@@ -358,7 +359,7 @@ class Node:
             self._sent = float("-inf")
         if self._value is not None:
             if all(self._is_silent(p, now) for p in self._promises if p not in self._accepts):
-                self._stop_leading()  # too few are left to accept it: the others vote anew
+                self._stop_leading()  # voters are missing: hold a new vote
             return out
         known = self._everybody()
         missing = [p for p in known if p not in self._promises and self._misses(p, now)]
@@ -393,12 +394,12 @@ class Node:
         return max(self._voted_at, self._began)
 
     def _everybody(self) -> tuple[int, ...]:
-        """All processes that a voter knows, in order; the longest list first."""
+        """All processes that any voter knows, in order; the longest list comes first."""
         lists = sorted((each.known for each in self._promises.values()), key=len, reverse=True)
         return tuple(dict.fromkeys(itertools.chain(*lists)))
 
     def _choose(self, known: Sequence[int]) -> Membership | None:
-        """The value to propose; None without a quorum."""
+        """Return the value to propose; None without a quorum."""
         if not self._is_quorum(self._promises, known):
             return None
         accepted = [
@@ -422,7 +423,7 @@ class Node:
         return self._learn(self._value)
 
     def _repeat(self, now: float) -> Outgoing:
-        """What is sent again until it is answered."""
+        """Return the messages that have not been answered yet."""
         if self._ballot is None:
             others = [p for p in self._known if p != self.process and not self._misses(p, now)]
             return [(p, self._message("ready")) for p in others[:_CANDIDATES]]
@@ -437,7 +438,7 @@ class Node:
         return out + [(v, self._message("ask_end", process=m)) for m in missing for v in asked]
 
     def _stand_back(self, now: float, ballot: Ballot) -> None:
-        """Another leader has a newer ballot; it has some time to decide."""
+        """Leaves another leader, which has a newer ballot, time to decide."""
         self._round = max(self._round, ballot[0])
         place = self._known.index(self.process) if self.process in self._known else 0
         self._back_off = now + self._silence * (1 + place / max(len(self._known), 1))
@@ -487,20 +488,21 @@ def membership_from_json(value: Any) -> Membership:
 
 
 def largest_group(processes: Sequence[int], lost: Mapping[int, Iterable[int]]) -> list[int]:
-    """The largest part of these processes of which none has lost another one, in their order.
+    """Return the largest subset of ``processes`` in which none has lost another, in order.
 
-    Of equally large ones the one with the earliest processes. Exact for few processes in conflict.
+    Of equally large subsets, the one with the earliest processes. Above `_EXACT_CONFLICTS`
+    processes in conflict, a greedy approximation.
 
     Args:
-      processes: in order.
-      lost: by process, those that it no longer reaches.
+      processes: process numbers, in order.
+      lost: by process, the processes that it no longer reaches.
     """
     here = set(processes)
     pairs = {frozenset((p, q)) for p in processes for q in lost[p] if q in here and q != p}
     entangled = [p for p in processes if any(p in pair for pair in pairs)]
     if len(entangled) <= _EXACT_CONFLICTS:
         for count in range(len(entangled) + 1):
-            # The last processes first.
+            # Drop the last processes first.
             for dropped in itertools.combinations(reversed(entangled), count):
                 if all(pair.intersection(dropped) for pair in pairs):
                     return [p for p in processes if p not in dropped]

@@ -1,4 +1,4 @@
-"""Waits for what a program has dispatched and not yet seen the end of."""
+"""Waits for the end of the computations that a program has dispatched."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jaxccomp._native import platforms
 
 
 def wait() -> None:
-    """Returns when all that this thread has dispatched to this process's devices has run.
+    """Returns when all computations of this thread on this process's devices have run.
 
-    Also what other threads have dispatched, as far as the program still holds results of it.
-    Whether it succeeded does not matter here: programs that want to know read their results.
+    Waits for those of other threads too, if the program still holds their results. Errors are
+    ignored: a program sees them when it reads its results.
     """
     for platform in platforms.TABLE.values():
         _wait_for(platform)
@@ -25,9 +25,9 @@ def wait() -> None:
 def _wait_for(platform: platforms.Platform) -> None:
     with contextlib.suppress(Exception):
         devices = platform.local_devices()
-        # Results may have been dropped. XLA runs what a thread dispatches to a device in order,
-        # and what it dispatches to several devices in an order of its own. The last one in a queue
-        # that is not empty is never run ahead of it, however small it is.
+        # Results may have been dropped. XLA runs the computations that a thread dispatches to one
+        # device in order, and those that it dispatches to several devices in a separate order. A
+        # computation never overtakes a queue that is not empty, however small it is.
         for group in [[device] for device in devices] + ([devices] if len(devices) > 1 else []):
             _run_last(group)
         for array in jax.live_arrays(platform.name) if devices else ():

@@ -1,8 +1,8 @@
 """Groups of processes that need neither MPI nor ``jax.distributed``, and may shrink and grow.
 
-All members know of each other process: its worker's address, where it listens, on which host it is.
-A process keeps its number for good, and numbers are not used again, so a communicator is an ordered
-list of them whoever has gone or come since.
+All members know the worker address, the listening address and the host of each other process.
+A process keeps its number for good, and numbers are never reused, so a communicator is an ordered
+list of numbers that stays valid when processes leave or join.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _GONE = "had gone before this process joined"
 
 @dataclasses.dataclass
 class PeerTable:
-    """What is known of each process, by its number; the same on all members.
+    """Data of all processes, by process number; the same on all members.
 
     Attributes:
-      rows: what they have said when they joined.
-      workers: addresses of their UCX workers; b"" of those that have gone for good.
-      salt: from which, and the job's secret, all derive the secret that messages of UCX carry.
+      rows: the records that the processes sent when they joined.
+      workers: addresses of their UCX workers; b"" for processes that have gone for good.
+      salt: the secret in UCX messages is derived from it and the job's secret.
     """
 
     rows: list[peer_info.Row]
@@ -42,7 +42,7 @@ class PeerTable:
 
 
 def form(parameters: RendezvousParameters, timeout: float) -> World:
-    """This process's world, of all processes that begin together."""
+    """Return the world of all processes that start together."""
     assert parameters.rank is not None
     coordinator = parameters.addresses[0]
     _check_reachable(coordinator, parameters.size)
@@ -57,19 +57,19 @@ def form(parameters: RendezvousParameters, timeout: float) -> World:
 def join(
     parameters: RendezvousParameters, open_worker: Callable[[], Any], timeout: float
 ) -> tuple[World, Any]:
-    """Joins a group that exists, once its members take this process in.
+    """Joins an existing group, when its members admit this process.
 
     Args:
       parameters: with the group's name.
-      open_worker: opens one of UCX.
-      timeout: seconds to wait for that.
+      open_worker: opens a UCX worker.
+      timeout: seconds to wait for admission.
 
     Returns:
-      Its world, and the worker.
+      The world of this process, and the worker.
     """
     rendezvous = _listen(parameters.addresses[0], parameters.secret, may_replace_it=True)
-    # Not before a member is reached: UCX leaves out networks that are down when a worker is opened,
-    # and nobody would reach this process for as long as it runs.
+    # Open the worker after a member is reached: a UCX worker omits networks that are down when it
+    # is opened, and other processes could never reach this one.
     worker_once = functools.cache(open_worker)
     identity = secrets.token_hex(8)
 
@@ -98,12 +98,12 @@ def join(
 
 
 def _listen(coordinator: SocketAddress, secret: bytes, *, may_replace_it: bool) -> Rendezvous:
-    """This process's: where it can at the coordinator's port, where later ones look first.
+    """Listen at the coordinator's port if possible, since joining processes try it first.
 
     Args:
-      coordinator: where that listens.
-      secret: of the job.
-      may_replace_it: whether that may have gone.
+      coordinator: the coordinator's address.
+      secret: the job's secret.
+      may_replace_it: whether the coordinator may have gone.
     """
     host = own_address(coordinator)
     if may_replace_it or host != _address(coordinator[0]):
@@ -136,7 +136,7 @@ def socket_address(value: Any) -> SocketAddress:
 
 
 def _why_refused(rendezvous: Rendezvous, request: dict[str, Any]) -> str:
-    """Why a process that wants to join cannot; empty when it can."""
+    """Return why a process cannot join; empty when it can."""
     try:
         row = peer_info.Row(*map(int, request["row"]))
         host, port = request["address"]
@@ -161,7 +161,7 @@ def _why_refused(rendezvous: Rendezvous, request: dict[str, Any]) -> str:
 
 
 def set_gone(core: Any, peers: PeerTable) -> None:
-    """Tells the engine of those that had gone before this process joined."""
+    """Reports the processes that had gone before this one joined to the engine."""
     for process, address in enumerate(peers.workers):
         if not address:
             core.set_gone(process, f"rank {process} of the world {_GONE}")
@@ -193,7 +193,7 @@ def _check_reachable(coordinator: SocketAddress, size: int) -> None:
 
 
 def own_address(coordinator: SocketAddress) -> str:
-    """Of this host, on the network that leads to the coordinator."""
+    """Return this host's address on the network that leads to the coordinator."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(*coordinator, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -1,7 +1,7 @@
-"""Processes that a rank has started, and that have inherited its launcher's variables.
+"""Detects child processes of a rank that have inherited its launcher's variables.
 
-A data loader's worker is one: ``multiprocessing`` with "spawn" imports the main program again, and
-``jaxccomp.init()`` with it. It would take the place of the rank a second time.
+For example, ``multiprocessing`` with "spawn" imports the main program again in a data loader's
+worker, which then calls ``jaxccomp.init()`` and would join as the same rank a second time.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _CONNECTION = "PMI_FD"  # the number of the descriptor over which PMI talks to m
 
 
 def mark_rank() -> None:
-    """Tells processes that this one starts that they are no ranks."""
+    """Sets the variable by which child processes see that they are no ranks."""
     os.environ[MARK] = f"{os.getpid()} {_identity(os.environ)}"
 
 
 def check(*, uses_variables: bool, starts_mpi: bool) -> None:
-    """Raises where this process has inherited the place of the rank that has started it.
+    """Raises if this process has inherited the variables of the rank that started it.
 
     Args:
       uses_variables: whether its rank, or the group that it joins, comes from variables.
       starts_mpi: whether it would initialise MPI.
 
     Raises:
-      InitializationError: says what to do.
+      InitializationError: with the remedy.
     """
     if why := why_no_rank(os.environ, uses_variables=uses_variables, starts_mpi=starts_mpi):
         alone = 'jaxccomp.init(mpi="never", coordinator="")'
@@ -58,12 +58,12 @@ def check(*, uses_variables: bool, starts_mpi: bool) -> None:
 
 
 def why_no_rank(environ: Mapping[str, str], *, uses_variables: bool, starts_mpi: bool) -> str:
-    """How this process has inherited the place of a rank; empty where it has not."""
+    """Return how this process has inherited a rank's variables; empty if it has not."""
     pid, _, identity = environ.get(MARK, "").partition(" ")
     by = launchers.launcher(environ)
     is_marked = pid.isdigit() and int(pid) != os.getpid()
     rank = "a rank" if by is None else f"rank {by.rank}"
-    # Its own variables say nothing where the main program names coordinator=, rank= and size=.
+    # The variables do not matter if the main program passes coordinator=, rank= and size=.
     if is_marked and _is_worker() and int(pid) == os.getppid():
         return f"is a worker that {rank} (process {pid}) has started with multiprocessing"
     if not uses_variables:
@@ -94,13 +94,13 @@ def _is_connected(environ: Mapping[str, str]) -> bool:
 
 def _identity(environ: Mapping[str, str]) -> str:
     values = [environ.get(name, "") for name in _IDENTITY]
-    # Numbers of descriptors are small and come again; what they stand for does not.
+    # Descriptor numbers are reused; the inode identifies the socket.
     values.append(str(_inode(environ.get(_CONNECTION, ""))))
     return f"{zlib.crc32(repr(values).encode()):08x}"
 
 
 def _inode(descriptor: str) -> int:
-    """Of the socket with that number; 0 where there is none."""
+    """The inode of the socket with that descriptor; 0 if there is none."""
     try:
         status = os.fstat(int(descriptor))
     except (OSError, ValueError):

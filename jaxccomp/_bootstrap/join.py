@@ -1,4 +1,4 @@
-"""How a process joins the others."""
+"""Joins a process to the others, for ``comm.init``."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _duplicates: _mpi.WorldDuplicates | None = None
 def join(
     mode: str, timeout_seconds: float, parameters: RendezvousParameters | None = None
 ) -> World:
-    """Joins the processes that are there, and tells the engine its place.
+    """Joins the other processes, and passes this process's number to the engine.
 
     Args:
-      mode: of ``comm.init``'s ``mpi``.
-      timeout_seconds: how long to wait for them.
-      parameters: for processes that need neither MPI nor ``jax.distributed``; None: these do.
+      mode: the argument ``mpi`` of ``comm.init``.
+      timeout_seconds: how long to wait for the others.
+      parameters: of a rendezvous; None with MPI or ``jax.distributed``.
     """
     if config.get("check_launches"):
-        # A launch is then made while the Python program stands where it dispatches it.
+        # A launch then happens while the Python stack is still at its dispatch.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
     if parameters is not None:
         state = _with_coordinator(parameters, timeout_seconds)
@@ -91,7 +91,7 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
     plans.refuse("processes that meet by coordinator= share no plans, as others may join them")
     if why := ucx.why_missing():
         raise _no_ucx(why)
-    readers: list[bool] = []  # who comes later is read by nobody, and reads nobody
+    readers: list[bool] = []  # late joiners do not use CMA reads
     if parameters.join:
         open_worker = partial(_worker_of_group, parameters)
         state, worker = group.join(parameters, open_worker, timeout_seconds)
@@ -122,7 +122,7 @@ def _with_coordinator(parameters: RendezvousParameters, timeout_seconds: float) 
 
 
 def _worker_of_group(parameters: RendezvousParameters) -> Any:
-    # At the interface of the rendezvous only.
+    # Listen at the interface of the rendezvous only.
     devices = ucx.net_devices(group.own_address(parameters.addresses[0]))
     worker, why_not = ucx.open_worker(shares_memory=False, net_devices=devices)
     if worker is None:
@@ -161,7 +161,7 @@ def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
 
 
 def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> None:
-    # All that may fail comes first: the engine takes its place once.
+    # Do all that may fail first: the engine's place can be set only once.
     open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
     share = partial(state.share_with_all, timeout_seconds)
     profile, plan = profiles.own(), plans.own()

@@ -1,7 +1,7 @@
-"""The key-value store of ``jax.distributed``, over which processes meet that have no MPI.
+"""Exchanges through the key-value store of ``jax.distributed``, for processes without MPI.
 
-They exchange rows of integers by ``Store.share``, as MPI does it elsewhere. All waits have a
-deadline; what lies in the store is not trusted.
+They exchange rows of integers by ``Store.share``. All waits have a deadline; values from the store
+are not trusted.
 """
 
 from __future__ import annotations
@@ -30,17 +30,15 @@ class Store:
 
     def __init__(self, client: Any):
         self._client = client
-        self._shared: dict[str, int] = {}  # how often, by name
+        self._shared: dict[str, int] = {}  # number of `share` calls by name
 
     def share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
     ) -> np.ndarray:
-        """All members' rows of integers, in the members' order, on every member.
-
-        The first member gathers them and hands them all out.
+        """Allgather rows of integers, in the members' order, through the first member.
 
         Raises:
-          InitializationError: with the processes that have not come, or whose row cannot be read.
+          InitializationError: names processes that have not come, or whose row cannot be read.
         """
         number = self._shared.get(name, 0)
         mine = np.array([zlib.crc32(f"{__version__} {name}".encode()), *row], np.int64)
@@ -84,12 +82,12 @@ class Store:
         )
 
     def stop(self) -> None:
-        """Nothing runs for it."""
+        """Does nothing: the store has no thread."""
 
 
 @functools.cache
 def of(client: Any) -> Store:
-    """The one `Store` of a client: where joining fails and is tried again, rows get new keys."""
+    """Return the one `Store` of a client, so that rows get new keys when joining is retried."""
     return Store(client)
 
 

@@ -1,4 +1,4 @@
-"""Who started this process as a rank, told from the environment alone."""
+"""Detects the launcher that started this process as a rank, from the environment alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Launcher:
-    """What the environment says about who started this process.
+    """The launcher of this process, and the ranks that it has set.
 
     Attributes:
       name: of the launcher.
       rank: of this process.
-      size: how many ranks there are; None when the launcher does not say.
-      local_rank: number of this process among those of its host, if the launcher says.
-      local_size: how many ranks its host has, if the launcher says.
+      size: number of ranks; None if the launcher does not set it.
+      local_rank: rank of this process on its host, if the launcher sets it.
+      local_size: number of ranks on its host, if the launcher sets it.
     """
 
     name: str
@@ -27,8 +27,8 @@ class Launcher:
 
 
 # Launchers, most specific first: (name, variables of rank, size, local rank and local size). Slurm
-# sets SLURM_PROCID in batch scripts too, where nothing was launched; only inside a step are there
-# tasks to count.
+# sets SLURM_PROCID in batch scripts too, which are not launched as ranks; only a step sets the
+# number of tasks.
 _TABLE = (
     ("jaxccomp", "JAXCCOMP_RANK", "JAXCCOMP_SIZE", "JAXCCOMP_LOCAL_RANK", "JAXCCOMP_LOCAL_SIZE"),
     (
@@ -45,7 +45,7 @@ _TABLE = (
 
 
 def launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
-    """The launcher that started this process; None when it was started by hand."""
+    """Return the launcher that started this process; None without one."""
     for name, rank, size, *local in _TABLE:
         if rank in environ and (not size or size in environ):
             found = (int(environ[each]) if each in environ else None for each in (size, *local))

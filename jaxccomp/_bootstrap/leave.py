@@ -1,4 +1,4 @@
-"""How a process leaves the others: in good order, after a failure, or as a forked child."""
+"""Leaves the other processes at exit: normally, after a failure, or in a forked child."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap.world import World
 from jaxccomp._native import engine
 
-# How long MPI_Finalize may take where ranks are dead, or the user has no patience.
+# Time limit of MPI_Finalize if ranks are dead, or a signal ends the program.
 _SHORT_SECONDS = 5.0
 _LONGEST_FAILURE = 500
 
 _joined: World | None = None
 _finalizes_mpi = False  # this package has initialised MPI, not mpi4py
-_process: int | None = None  # its pid, which a forked child has not
+_process: int | None = None  # this process's pid; a forked child has another
 
 
 def at_exit(*, finalizes_mpi: bool = False, mpi: Any = None) -> None:
-    """Has this process leave the others when it ends.
+    """Registers exit handlers, by which this process leaves the others.
 
     Args:
-      finalizes_mpi: whether MPI is finalised then, as nobody else does it.
-      mpi: mpi4py's MPI, when it is there: before its end the engine has to stop.
+      finalizes_mpi: whether this package has to finalise MPI.
+      mpi: mpi4py's MPI, if used: the engine has to stop before MPI is finalised.
     """
     global _finalizes_mpi, _process
     _finalizes_mpi = _finalizes_mpi or finalizes_mpi
@@ -42,7 +42,7 @@ def at_exit(*, finalizes_mpi: bool = False, mpi: Any = None) -> None:
     # Last registered, first called: before MPI is finalised, be it here or by mpi4py, which does it
     # after all of Python's exit functions.
     atexit.register(_leave)
-    # Before Python waits for the program's other threads, which may wait for other ranks.
+    # Runs before Python joins the program's other threads, which may wait for other ranks.
     with contextlib.suppress(AttributeError, RuntimeError):
         threading._register_atexit(_announce_failure)
 
@@ -60,10 +60,10 @@ def stop_engine() -> None:
 
 
 def _leave() -> None:
-    """At exit: stops the engine while MPI is still there, and when nobody needs it any more.
+    """At exit: stops the engine before MPI is finalised, when no other process needs it any more.
 
-    Others may wait for operations that are still queued here. After an uncaught exception they are
-    told instead that this process is gone, as what those wait for may never come.
+    Other processes may wait for operations that are still queued here, so these are finished first.
+    After an uncaught exception they may never finish: the failure is reported instead.
     """
     if os.getpid() != _process:
         return
@@ -86,7 +86,7 @@ def _leave() -> None:
 
 
 def _finalize(failure: str, dead: list[str], impatient: bool) -> None:
-    """Finalises MPI, which waits for all ranks; not for ever where some may never come."""
+    """Finalises MPI, which waits for all ranks; with a time limit if some may never come."""
     if _mpi.is_finished():
         return
     if not (failure or dead or impatient):
@@ -97,7 +97,7 @@ def _finalize(failure: str, dead: list[str], impatient: bool) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     if dead and _finalizes_mpi:
-        return  # it could only wait for the dead; so the exit status stays the program's own
+        return  # MPI_Finalize would wait for dead ranks; returning keeps the program's exit status
     core = engine.load()
     seconds = _SHORT_SECONDS if dead or impatient else config.get("timeout_seconds")
     why = "; ".join(dead) or (f"this rank has ended with {failure}" if failure else "interrupted")
@@ -121,7 +121,7 @@ def _interrupts() -> int:
 
 
 def _announce_failure() -> None:
-    """Tells all other processes that this one ends by an exception, and which."""
+    """Reports the exception that ends this process to all others."""
     failure = _failure()
     if failure and os.getpid() == _process and engine.available():
         engine.load().announce(f"has ended with {failure}")

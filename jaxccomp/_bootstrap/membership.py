@@ -1,8 +1,8 @@
-"""How a group shrinks, by those that are left, and grows, by those that ask to be taken in.
+"""Shrinks a group to the remaining members, and admits processes that ask to join.
 
-Each group has a `Node` of the consensus on its membership (`consensus.py`) in each member. Here are
-its surroundings: messages travel through the rendezvous, a process's record lies in a file that
-only this host has, and the table of processes of this host says who has ended.
+Each member has a `Node` of the consensus on its group's membership (`consensus.py`). This module
+connects the nodes: messages travel through the rendezvous, a process's record is a file that only
+this host has, and this host's process table shows which processes have ended.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from jaxccomp._bootstrap.world import Group, World, original_name
 from jaxccomp._native import engine
 
 _TICK_SECONDS = 0.05
-_MIN_SILENCE_SECONDS = 0.5  # of a Python thread that answers messages of the consensus
-_DEFAULT_SILENCE_SECONDS = 10.0  # where the option peer_timeout_seconds is 0
-_STALE_SECONDS = 86400.0  # after which files of ended processes are removed
+_MIN_SILENCE_SECONDS = 0.5  # a Python thread answers messages of the consensus
+_DEFAULT_SILENCE_SECONDS = 10.0  # if the option peer_timeout_seconds is 0
+_STALE_SECONDS = 86400.0  # age at which files of ended processes are removed
 _FILE_PREFIX = "jaxccomp-member-"
-# In the place of a process that nobody here has seen: on a host of its own.
+# Placeholder for a process that no member has seen: on a host of its own.
 _UNKNOWN = peer_info.Row(0, 1, -1, 0, 0)
 
 
 def waiting(state: World, group: str) -> int:
-    """How many processes wait at this one to be taken into that group."""
+    """The number of processes that wait at this one to join that group."""
     rendezvous = state.out_of_band
     return len(rendezvous.wait_list.of(group)) if isinstance(rendezvous, Rendezvous) else 0
 
 
 def term_of(name: str) -> int:
-    """The term of the membership that a communicator of that name has."""
+    """The membership term of the communicator with that name."""
     found = re.search(r"/members-(\d+)\.[0-9a-f]{8}$", name)
     return int(found[1]) if found else 0
 
@@ -56,9 +56,10 @@ def _name(group: str, membership: Membership) -> str:
 
 
 class _Files:
-    """Records of the processes of this host, a file each.
+    """Records of the processes of this host, one file each.
 
-    A file has an HMAC by the job's secret, and part of one in its name, which others cannot guess.
+    A file has an HMAC with the job's secret, and part of one in its name, so that other users
+    cannot guess the name.
     """
 
     def __init__(self, state: World, rendezvous: Rendezvous):
@@ -74,7 +75,7 @@ class _Files:
     def keep(self, group: str, record: Record) -> None:
         """Stores this process's record of that group.
 
-        Where that fails there is no file: then this process's host does not confirm its end.
+        If that fails there is no file, and this host will not confirm the end of this process.
         """
         path = self._path(self._state.process)
         with self._lock:
@@ -93,7 +94,7 @@ class _Files:
                 path.unlink(missing_ok=True)
 
     def look(self, group: str, process: int, membership: Membership) -> Record | None:
-        """The record of a process that has ended on this host; None where that is not known."""
+        """Return the record of a process that has ended on this host; None if that is unknown."""
         state = self._state
         if process >= len(state.peers.rows):
             return None
@@ -109,14 +110,14 @@ class _Files:
             if bytes.fromhex(code.decode()) != self._rendezvous.derive(b"record", data):
                 return None
             records = json.loads(data)
-            # Without an entry it has never voted in that group.
+            # No entry: the process has never voted in that group.
             found = records.get(group)
             return Record(membership) if found is None else Record.from_json(found)
         except (OSError, ValueError, TypeError, AttributeError):
             return None
 
     def remove(self) -> None:
-        """Removes the files of this host's processes, where none of them but this one lives."""
+        """Removes the files of this host's processes, if only this one of them lives."""
         state = self._state
         seen = peer_info.system_processes(state.peers.rows, state.process)
         if any(pid and engine.load().start_time(pid) == start for pid, start in seen):
@@ -135,7 +136,7 @@ class _Files:
         return self._folder / f"{_FILE_PREFIX}{named}-{code}"
 
     def _remove_stale(self) -> None:
-        """Removes old files of processes that have ended; of this pid namespace only."""
+        """Removes old files of ended processes of this pid namespace."""
         own = self._state.peers.rows[self._state.process]
         for path in self._folder.glob(f"{_FILE_PREFIX}{own.pid_space}-*-*-*"):
             with contextlib.suppress(OSError, ValueError):
@@ -151,9 +152,9 @@ class _Member:
     """This process's part of one group.
 
     Attributes:
-      node: of the consensus. Needs `changed`.
-      delivered: the term of the membership that the program has last got.
-      applied: that of which the engine knows all processes.
+      node: the consensus node. Hold `changed` to use it.
+      delivered: the term of the membership that the program got last.
+      applied: the term up to which the engine knows all processes.
     """
 
     def __init__(self, memberships: Memberships, group: str, membership: Membership):
@@ -175,7 +176,7 @@ class Memberships:
     """The groups that this process is a member of, by name. Thread-safe.
 
     Args:
-      state: of this process, which has met or joined the others.
+      state: of this process, after it has met or joined the others.
     """
 
     def __init__(self, state: World):
@@ -191,7 +192,7 @@ class Memberships:
         rendezvous.on_refused = self._refuse
 
     def member(self, name: str, processes: Sequence[int]) -> _Member:
-        """This process's part of a communicator's group, from now on."""
+        """Return this process's part of a communicator's group; create it if needed."""
         group = original_name(name)
         with self._lock:
             if group not in self._members:
@@ -205,14 +206,14 @@ class Memberships:
         """Agrees with the others on the next membership of a communicator's group.
 
         Args:
-          name: of the communicator.
+          name: the communicator's name.
           processes: its processes.
-          join: as `Node.begin` has it.
+          join: see `Node.begin`.
           timeout: seconds to wait for the others.
 
         Raises:
-          CutOffError: when this process is no member any more.
-          InitializationError: when others live and do not take part.
+          CutOffError: when this process is no longer a member.
+          InitializationError: when other members live and do not take part.
         """
         member = self.member(name, processes)
         node, deadline = member.node, time.monotonic() + timeout
@@ -277,7 +278,7 @@ class Memberships:
         group = str(message["group"])
         with self._lock:
             member = self._members.get(group)
-        if member is None:  # a communicator of this process may be the group's later
+        if member is None:  # this process may create the communicator later
             alive = {"kind": "alive", "term": message["term"], "group": group}
             if message["kind"] in ("ready", "prepare"):
                 self.rendezvous.post(source, alive)
@@ -292,7 +293,7 @@ class Memberships:
             self._disconnect(member.node)
 
     def _disconnect(self, node: Node) -> None:
-        """Ends operations with the others, which go on without this process."""
+        """Ends operations with the other members, which continue without this process."""
         for process in node.membership.members:
             if process != self.state.process:
                 engine.load().set_gone(process, node.cut_off)
@@ -312,11 +313,11 @@ def _start_again(why: str) -> str:
 def shrink(
     state: World, name: str, processes: tuple[int, ...], timeout: float
 ) -> tuple[str, tuple[int, ...]]:
-    """The name and the processes of those that are left, alike on all of them.
+    """Return the name and the processes of the shrunk group, the same on all its members.
 
     Args:
       state: of this process.
-      name: of the communicator that shrinks.
+      name: the name of the communicator that shrinks.
       processes: its processes.
       timeout: seconds to wait for the others.
     """
@@ -331,15 +332,15 @@ def admit(
     make: Callable[[str, tuple[int, ...]], Any],
     timeout: float,
 ) -> Any:
-    """The members and all that wait for the group at any of them; `comm` itself where nobody does.
+    """Add the processes that wait at any member to the group; return `comm` if none waits.
 
-    Called by all members together. The first one decides who comes in, and with which number.
+    Called by all members together. The first member decides which processes join, and numbers them.
 
     Args:
       state: of this process.
-      comm: whose members.
-      group: what those that wait have asked for.
-      make: the communicator of that name and these processes.
+      comm: the current communicator.
+      group: the group name that waiting processes asked for.
+      make: makes the communicator from its name and processes.
       timeout: seconds to wait for the others.
     """
     rendezvous, peers = state.out_of_band, state.peers
@@ -355,7 +356,7 @@ def admit(
         asked = {
             each["id"]: each for proposal in proposals.values() for each in proposal["joining"]
         }
-        # Some may know of more: who had decided on these has died before all heard of it.
+        # Members may know different counts: an earlier leader died before all got its decision.
         first = max(proposal["processes"] for proposal in proposals.values())
         numbers = range(first, first + len(asked))
         asked_in_order = [asked[each] for each in sorted(asked)]
@@ -380,7 +381,7 @@ def admit(
     grown = make(_name(original_name(comm.name), membership), membership.members)
     if not membership.detail:
         return grown  # it has only shrunk
-    # Processes that are taken in may send to all of these from then on.
+    # From here on, joined processes may send to all of these.
     state.share(comm, (), timeout)
     for number, request in enumerate(membership.detail["asked"], int(membership.detail["first"])):
         if request["id"] in waiting:
@@ -389,7 +390,7 @@ def admit(
 
 
 def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
-    """Processes from number ``first`` on; those before it that are not known have gone."""
+    """Add processes from number ``first`` on; unknown ones before it count as gone."""
     rendezvous, peers, core = state.out_of_band, state.peers, engine.load()
     assert isinstance(rendezvous, Rendezvous) and peers is not None
     unknown = first - state.processes

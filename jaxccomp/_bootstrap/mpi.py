@@ -1,4 +1,4 @@
-"""Everything the package does with mpi4py: finding it, joining it, and small exchanges.
+"""All uses of mpi4py: finding and initialising MPI, and small exchanges.
 
 mpi4py is imported only when there is a reason to: importing it initialises MPI, and MPI outside
 a launcher may print, wait or abort. All waits here have a deadline.
@@ -21,13 +21,13 @@ from jaxccomp import errors
 from jaxccomp._bootstrap import shared_memory
 from jaxccomp._bootstrap.launchers import Launcher, launcher
 
-# How often a wait looks whether those that it waits for are still there.
+# How often a wait checks whether the awaited processes still live.
 _LOOKS_EVERY_SECONDS = 0.2
-# Tags of COMM_WORLD, used only where init() ends in an error: "who is here?", and "I am".
+# Tags on COMM_WORLD, used only when init() fails: the question "who is here?", and its answer.
 _WHO, _HERE = 32763, 32764
 _ANSWER_SECONDS = 1.0
 _MOST_ASKED = 512
-# In place of a checksum, in the answer of a first member that has not heard of all others.
+# Replace the checksum in the first member's answer if it has not received all rows.
 _MISSING, _CAME = -1, -2
 
 _INSTALL = (
@@ -37,12 +37,12 @@ _INSTALL = (
 
 
 def installed() -> bool:
-    """Whether mpi4py can be imported; says nothing about an MPI library under it."""
+    """Whether mpi4py can be imported; does not check for an MPI library."""
     return importlib.util.find_spec("mpi4py") is not None
 
 
 def imported() -> Any | None:
-    """``mpi4py.MPI`` when the program has imported and initialised it itself."""
+    """Return ``mpi4py.MPI`` if the program has imported and initialised it itself."""
     module = sys.modules.get("mpi4py.MPI")
     return module if module is not None and module.Is_initialized() else None
 
@@ -71,10 +71,10 @@ def _load() -> Any:
 
 
 def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
-    """Brings MPI up, checked against the launcher.
+    """Initialises MPI, and checks it against the launcher.
 
     Returns:
-      mpi4py's MPI module, and whether this call initialised MPI (who must then finalise it).
+      mpi4py's MPI module, and whether this call initialised MPI (then the caller finalises it).
     """
     mpi = _load()
     if mpi.Is_finalized():
@@ -95,27 +95,27 @@ def handle(mpi: Any, thing: Any) -> int:
 
 
 def before_finalize(mpi: Any, call: Callable[[], None]) -> None:
-    """Has ``call`` called when the program finalises MPI itself, while MPI still works."""
-    # The standard's way: attributes of COMM_SELF are deleted first of all.
+    """Registers ``call`` to run when the program finalises MPI itself, while MPI still works."""
+    # MPI_Finalize deletes the attributes of COMM_SELF first.
     key = mpi.Comm.Create_keyval(delete_fn=lambda comm, key, value: call())
     mpi.COMM_SELF.Set_attr(key, None)
 
 
 def finish() -> None:
-    """Finalises MPI, for the one who initialised it."""
+    """Finalises MPI if it still runs; for the caller that initialised it."""
     if not is_finished():
         sys.modules["mpi4py.MPI"].Finalize()
 
 
 def is_finished() -> bool:
-    """Whether there is no MPI in this process, or no longer."""
+    """Whether this process has no MPI, or has finalised it."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is None or not mpi.Is_initialized() or mpi.Is_finalized()
 
 
 def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str]) -> None:
-    # MPICH aborts the process when it finds only Open MPI's PMIx server around it, unless it
-    # was built for PMIx, which its user then names in this variable.
+    # Under Open MPI's PMIx server alone, MPICH aborts the process unless it was built for PMIx,
+    # which its user then names in this variable.
     name = mpi.get_vendor()[0]
     if by and by.name == "Open MPI" and name != by.name and "MPIR_CVAR_PMI_VERSION" not in environ:
         raise errors.InitializationError(
@@ -171,8 +171,8 @@ def _same_mpi() -> str:
 class WorldDuplicates:
     """Private duplicates of COMM_WORLD, made by all processes together.
 
-    Duplication is collective; a process that comes alone gets an error after the deadline
-    instead of a hang, and continues the same duplication when it tries again.
+    Duplication is collective. If other processes do not call it, this process gets an error at the
+    deadline, and continues the same duplication when it tries again.
     """
 
     def __init__(self, mpi: Any):
@@ -181,7 +181,7 @@ class WorldDuplicates:
         self._sent: list[Any] = []
 
     def make(self, count: int, timeout_seconds: float) -> list[Any]:
-        """``count`` duplicates of COMM_WORLD that return errors instead of aborting."""
+        """Return ``count`` duplicates of COMM_WORLD that return errors instead of aborting."""
         while len(self._pending) < count:
             self._pending.append(self.mpi.COMM_WORLD.Idup())
         for _, request in self._pending:
@@ -197,21 +197,21 @@ class WorldDuplicates:
                 ),
                 self._answer,
             )
-        self._answer()  # lest questions stay for somebody else to find
+        self._answer()  # receive the questions, so that no other code matches them
         made = [comm for comm, _ in self._pending]
         for comm in made:
             comm.Set_errhandler(self.mpi.ERRORS_RETURN)
         return made
 
     def _answer(self) -> None:
-        """Tells those that give up that this process is here."""
+        """Answers the ranks that give up that this process is here."""
         world, status = self.mpi.COMM_WORLD, self.mpi.Status()
         while world.Iprobe(self.mpi.ANY_SOURCE, _WHO, status):
             world.Recv(bytearray(0), status.source, _WHO)
             self._sent.append(world.Isend(b"", status.source, _HERE))
 
     def _who_is_missing(self) -> str:
-        """Which ranks do not answer; those that wait here as well do."""
+        """The ranks that do not answer; ranks that also wait here do answer."""
         world, status = self.mpi.COMM_WORLD, self.mpi.Status()
         size = world.Get_size()
         if size > _MOST_ASKED:
@@ -229,10 +229,10 @@ class WorldDuplicates:
 
 
 class _Agreement:
-    """How far the members of an MPI communicator have come to agree on a number for it.
+    """State of the exchange of a number for an MPI communicator.
 
-    Kept as an attribute of the communicator, so a member that has come too early goes on with the
-    same exchange when it tries again.
+    It is an attribute of the communicator, so a member that timed out continues the same exchange
+    when it tries again.
     """
 
     def __init__(self, comm: Any, draw: Callable[[], int]):
@@ -244,9 +244,9 @@ _agreement_key: int | None = None
 
 
 def agreed_number(comm: Any, draw: Callable[[], int], timeout_seconds: float) -> int:
-    """The number that the first member of ``comm`` has drawn for it, on all members.
+    """Return the number that the first member of ``comm`` has drawn for it, on all members.
 
-    Collective over ``comm`` the first time. Duplicates of it begin without one.
+    The first call is collective over ``comm``. Duplicates of it start without a number.
     """
     global _agreement_key
     if _agreement_key is None:
@@ -277,10 +277,10 @@ def wait(
     """Calls ``done`` until it is true; raises with ``explain()`` at the deadline.
 
     Args:
-      done: whether the wait is over.
-      timeout_seconds: after how long it is an error.
-      explain: what the error says.
-      look: called some times a second; a text that it returns is an error at once.
+      done: returns whether the wait is over.
+      timeout_seconds: the deadline, from now.
+      explain: returns the text of the error.
+      look: called a few times a second; if it returns a text, that is raised at once.
     """
     now = time.monotonic()
     deadline, looks_at = now + timeout_seconds, now + _LOOKS_EVERY_SECONDS
@@ -306,20 +306,20 @@ def share(
     timeout: float,
     look: Callable[[], str | None] | None = None,
 ) -> np.ndarray:
-    """All members' rows of integers, in the members' order, on every member.
+    """Allgather rows of integers, in the members' order.
 
-    Goes through the first member with point-to-point messages on the world's communicator, so
-    that no MPI communicator has to be made for a group. Messages carry ``name``'s checksum:
-    members that meet in different groups get an error.
+    Goes through the first member with point-to-point messages on the world's communicator, so that
+    groups need no MPI communicator. Messages carry ``name``'s checksum: members that meet in
+    different groups get an error.
 
     Args:
-      comm: the duplicate of COMM_WORLD for this.
-      members: ranks there.
-      rank: this process's place among them.
-      name: of the communicator, for errors.
-      row: this process's.
-      timeout: how many seconds to wait for the others.
-      look: as `wait` has it.
+      comm: the duplicate of COMM_WORLD for these exchanges.
+      members: ranks in ``comm``.
+      rank: this process's index in ``members``.
+      name: the communicator's name, for errors.
+      row: this process's row.
+      timeout: seconds to wait for the others.
+      look: see `wait`.
     """
     check = zlib.crc32(name.encode())
     tag = check % 32749  # every MPI allows tags up to 32767
@@ -339,7 +339,7 @@ def share(
     leader = members[0]
     if rank == 0:
         _gather(comm, members, rows, tag, timeout, explain, look)
-        # One at a time: an array of requests would be all or nothing at the deadline.
+        # Test requests one by one: MPI_Testall would not show which have completed at the deadline.
         answers = [comm.Isend(rows, member, tag) for member in members[1:]]
         for member, request in zip(members[1:], answers, strict=True):
             finish(request, [member])
@@ -347,7 +347,7 @@ def share(
         finish(comm.Isend(mine, leader, tag), [leader])
         receive = comm.Irecv(rows, leader, tag)
         try:
-            # At its own deadline it says who has not come.
+            # At its own deadline, the first member answers which members have not come.
             finish(receive, [leader], timeout + 5 * _LOOKS_EVERY_SECONDS)
         except errors.InitializationError:
             _withdraw([receive])
@@ -356,7 +356,7 @@ def share(
             member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING
         ]
         if missing:
-            # Where they have died or failed, the first member has not waited for the deadline.
+            # If members have died or failed, the first member has not waited for the deadline.
             why = look() if look is not None else None
             raise errors.InitializationError(why or explain(missing))
     if (rows[:, 0] != check).any():
@@ -376,7 +376,7 @@ def _gather(
     explain: Callable[[Sequence[int]], str],
     look: Callable[[], str | None] | None,
 ) -> None:
-    """Receives the rows of all but the first member; where it fails, those that came are told."""
+    """Receives the rows of all other members; on failure, notifies those whose row has come."""
     open_requests = {i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))}
 
     def is_done() -> bool:
@@ -392,7 +392,7 @@ def _gather(
         rows[:, 0] = [_MISSING if i in open_requests else _CAME for i in range(len(members))]
         for i in range(1, len(members)):
             if i not in open_requests:
-                # Kept with what it sends: nobody waits for it.
+                # Keep the request and its buffer alive: no call waits for it.
                 _left.append((comm.Isend(rows, members[i], tag), rows))
         raise
 
@@ -401,7 +401,7 @@ _left: list[Any] = []
 
 
 def _withdraw(receives: Sequence[Any]) -> None:
-    """Ends receives that nothing has come for, which then touch no memory any more."""
+    """Cancels unmatched receives, so that MPI no longer writes to their buffers."""
     for request in receives:
         request.Cancel()
         request.Wait()

@@ -1,4 +1,4 @@
-"""Gives the engine what it needs to call MPI's own collectives, for ``backend="mpi"``."""
+"""Passes MPI's functions and handles to the engine, for ``backend="mpi"``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxccomp._bootstrap.mpi import handle
 
-# MPI's types by the engine's dtypes. It has none for halves, whose reductions are the engine's.
+# MPI's types by the engine's dtypes. MPI has none for half types; the engine reduces those itself.
 _TYPES = {
     "bool": "BYTE",
     **{f"int{bits}": f"INT{bits}_T" for bits in (8, 16, 32, 64)},
@@ -26,12 +26,12 @@ _OPS = {
 
 
 def use(core: Any, mpi: Any, comm: Any) -> None:
-    """Has the engine do operations of ``backend="mpi"`` by MPI.
+    """Enables ``backend="mpi"`` in the engine.
 
     Args:
       core: the engine.
       mpi: mpi4py's MPI module, initialised.
-      comm: a duplicate of COMM_WORLD for this alone.
+      comm: a duplicate of COMM_WORLD, used only for this.
     """
 
     def handles(names: dict[str, str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The rendezvous parameters that a program, or its environment, gives."""
+"""Rendezvous parameters, from the program or its environment."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MAKES_SECRET = 'python -c "import secrets; print(secrets.token_hex(16))"'
 
 @dataclasses.dataclass(frozen=True)
 class RendezvousParameters:
-    """How this process finds the others.
+    """Parameters by which this process finds the others.
 
     Attributes:
-      addresses: of the coordinator, or of members that may know of the group.
-      rank: of this process; None where it joins a group that exists.
-      size: how many meet.
-      join: the group that it joins; "" where it is among those that begin together.
-      secret: of the job.
+      addresses: of the coordinator, or of members that may know the group.
+      rank: of this process; None if it joins an existing group.
+      size: the number of processes that start together.
+      join: the group to join; "" for processes that start together.
+      secret: the job's secret.
     """
 
     addresses: tuple[SocketAddress, ...]
@@ -36,17 +36,17 @@ class RendezvousParameters:
 def checked(
     coordinator: str, rank: int | None, size: int | None, join: str, secret: str | None
 ) -> RendezvousParameters:
-    """Checks what the caller, or the environment, says of the group.
+    """Checks the parameters from the caller or the environment.
 
     Args:
       coordinator: "host:port", or several of members, separated by commas.
       rank: of this process; None takes the launcher's.
       size: of the group; None takes the launcher's.
       join: the group that this process joins.
-      secret: of the job; None where there is none.
+      secret: the job's secret; None if there is none.
 
     Raises:
-      InvalidArgumentError: for what cannot be.
+      InvalidArgumentError: for invalid parameters.
     """
     addresses = tuple(_address(each.strip()) for each in coordinator.split(","))
     if not secret or len(secret) < _LEAST_SECRET:
@@ -88,7 +88,7 @@ def from_options(
     join: str | None,
     secret: str | None,
 ) -> RendezvousParameters | None:
-    """As `checked`, with what the options and the environment say; None where there is no group."""
+    """Like `checked`, from options and environment; None if they name no group."""
     coordinator = config.get("coordinator") if coordinator is None else coordinator
     join = config.get("join") if join is None else join
     if coordinator:

@@ -1,4 +1,4 @@
-"""What every process tells the others when it joins, and what follows from it."""
+"""The record that each process sends to the others when it joins, and its evaluation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 from jaxccomp import config, errors
 from jaxccomp._native import cuda, engine, platforms
 
-# All processes' rows of integers, from this one's.
+# An allgather of rows of integers.
 Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
 
 
 class Row(NamedTuple):
-    """One process's."""
+    """The record of one process."""
 
     jax_index: int
     jax_count: int
@@ -28,22 +28,22 @@ class Row(NamedTuple):
     lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
     pid: int = 0
     pid_space: int = 0  # processes of one host may see different pids (containers)
-    start_time: int = 0  # tells it from a later process of that pid
-    transport: int = 0  # the option, by its place among its choices
-    profile: int = 0  # bytes of the profile that it names; below 0: it cannot be read
+    start_time: int = 0  # distinguishes it from a later process with that pid
+    transport: int = 0  # index of the option's value in its choices
+    profile: int = 0  # size of its profile in bytes; below 0: unreadable
     profile_hash: int = 0
-    plan: int = 0  # the same of the pinned plans that it names
+    plan: int = 0  # the same for its pinned plans
     plan_hash: int = 0
 
 
 def share_bytes(share: Share, own_bytes: bytes) -> list[bytes]:
-    """All processes' bytes, of which all have equally many; with zeros at the end."""
+    """Allgather byte strings of equal length; the results are padded with zeros."""
     words = np.frombuffer(own_bytes + bytes(-len(own_bytes) % 8), np.int64)
     return [np.asarray(row, np.int64).tobytes() for row in share(words.tolist())]
 
 
 def hosts(rows: Sequence[Row]) -> list[int]:
-    """By process, a number for its host: the lowest process there."""
+    """Return for each process the number of its host: the lowest process there."""
     names = [row.host for row in rows]
     return [names.index(name) for name in names]
 
@@ -57,7 +57,7 @@ def own(open_mpi: bool, files: Sequence[int] = ()) -> Row:
     """
     unit_bytes = config.get("mpi_unit_bytes")
     if unit_bytes == 0:
-        # Below the eager limit: the rendezvous of Open MPI stands still between our calls.
+        # Below the eager limit: Open MPI's rendezvous progresses only in our calls.
         unit_bytes = 48 << 10 if open_mpi else 1 << 30
     lacks_cuda = bool(platforms.CUDA.local_devices()) and bool(cuda.why_missing())
     return Row(
@@ -73,11 +73,11 @@ def own(open_mpi: bool, files: Sequence[int] = ()) -> Row:
 
 
 def call(share: Share, own_row: Row) -> list[Row]:
-    """The rows of all processes.
+    """Exchange the rows of all processes.
 
     Args:
-      share: gives all rows for this process's own.
-      own_row: that.
+      share: an allgather of rows.
+      own_row: this process's row.
     """
     rows = [Row(*map(int, each)) for each in share(own_row)]
     if len({row.unit_bytes for row in rows}) > 1:
@@ -95,7 +95,7 @@ def call(share: Share, own_row: Row) -> list[Row]:
 
 
 def _pid() -> tuple[int, int, int]:
-    """This process as the system knows it; zeros where it does not say."""
+    """This process's pid, pid namespace and start time; zeros if unknown."""
     try:
         space = os.stat("/proc/self/ns/pid").st_ino
     except OSError:  # not Linux
@@ -105,7 +105,7 @@ def _pid() -> tuple[int, int, int]:
 
 
 def system_processes(rows: Sequence[Row], rank: int) -> list[tuple[int, int]]:
-    """Pid and start time of each process that process ``rank`` can see; (0, 0) of the others."""
+    """Pid and start time of each process that process ``rank`` can see; else (0, 0)."""
     here = rows[rank]
     return [
         (row.pid, row.start_time)
@@ -126,7 +126,7 @@ def _host_number() -> int:
 
 
 def who_lacks_cuda(rows: Sequence[Row]) -> str:
-    """Which ranks cannot use their GPUs, and why; empty when all can."""
+    """Return which ranks cannot use their GPUs, and why; empty when all can."""
     lacking = [rank for rank, row in enumerate(rows) if row.lacks_cuda]
     if not lacking:
         return ""

@@ -1,4 +1,4 @@
-"""The pinned plans that all ranks go by."""
+"""Agreement of all ranks on pinned plans."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def own() -> Own:
 
 
 def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) -> Plans | None:
-    """The plans of process 0; None where no process names any.
+    """Return the plans of process 0; None if no process names any.
 
     Args:
-      share: gives all rows of integers for this process's own.
+      share: an allgather of rows of integers.
       rows: of all processes.
       mine: this process's plans.
       hosts: by process, a number for its host.
 
     Raises:
-      InitializationError: on all ranks, where they name different ones, or some that do not fit.
+      InitializationError: on all ranks, if they name different plans, or plans that do not fit.
     """
     data = shared_files.agree("plan", share, [(row.plan, row.plan_hash) for row in rows], mine)
     if data is None:
@@ -45,7 +45,7 @@ def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) ->
 
 
 def refuse(why: str) -> None:
-    """Raises where plans are named that cannot be agreed on: silence would be a plan not kept."""
+    """Raises if plans are named but cannot be agreed on: to ignore them would break pinning."""
     if config.get("plan"):
         raise errors.EngineUnavailableError(
             f"the option plan names {config.get('plan')!r}, but {why}. Leave the option out there."

@@ -1,4 +1,4 @@
-"""The profile that all ranks choose by."""
+"""Agreement of all ranks on a profile."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def own() -> Own:
 
 
 def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) -> Planner | None:
-    """What chooses by the profile of process 0; None where no process names one.
+    """Return a planner with the profile of process 0; None if no process names one.
 
     Args:
-      share: gives all rows of integers for this process's own.
+      share: an allgather of rows of integers.
       rows: of all processes.
       mine: this process's profile.
       hosts: by process, a number for its host.
 
     Raises:
-      InitializationError: on all ranks, where they name different ones, or one that does not fit.
+      InitializationError: on all ranks, if they name different profiles, or one that does not fit.
     """
     named = [(row.profile, row.profile_hash) for row in rows]
     data = shared_files.agree("profile", share, named, mine)

@@ -1,11 +1,11 @@
-"""Which members of a group take part in a step, where others may be late.
+"""Chooses the members that take part in a step, when other members may be late.
 
-The first member leads (`agreement.py`), also while it is late itself. It waits for all; but once a
-quorum has come, only for some seconds more. Those that come later take part in the next step.
+The first member leads (`agreement.py`), also while it is late itself. It waits for all members, but
+only for the grace time once a quorum has come. Later members take part in the next step.
 
-No two members do the same step with different others. A quorum is a majority, so there is one among
-it that has done the last step. Where one that took part in a step has not done it, as the exchange
-has failed there, it may have been done elsewhere: then all members are waited for, as at first.
+No two members do the same step with different others. A quorum is a majority, so at least one of
+its members has done the last step. If a step failed on a participant, other participants may have
+done it: then the next step waits for all members, like the first step.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from jaxccomp._bootstrap.world import Group, World
 
 
 class Rule(NamedTuple):
-    """When members go on without others; the same on all.
+    """When members continue without others; the same on all members.
 
     Attributes:
-      least: how many members are a quorum.
-      grace_seconds: how long others are waited for once there is one.
+      least: the number of members in a quorum.
+      grace_seconds: how long to wait for other members once a quorum has come.
     """
 
     least: int
@@ -34,13 +34,13 @@ class Rule(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What the leader has decided.
+    """The leader's decision.
 
     Attributes:
-      members: ranks of those that take part.
-      up_to_date: those of them that have done the most steps.
-      done: how many these have done.
-      failures: how many steps have failed on some member.
+      members: ranks that take part.
+      up_to_date: the ranks of them that have done the most steps.
+      done: the number of steps that these have done.
+      failures: the number of steps that have failed on any member.
     """
 
     members: list[int]
@@ -58,15 +58,15 @@ def participants(
     wait_for_all: bool,
     timeout: float,
 ) -> Decision:
-    """Who takes part in the next step; alike on all that do.
+    """Return the participants of the next step, the same on all of them.
 
     Args:
       state: of this process.
-      comm: whose members.
-      name: of what they do.
-      done: how many steps this one has done.
-      rule: when they go on without others.
-      wait_for_all: whether all members are to take part.
+      comm: the communicator.
+      name: the name of the agreement.
+      done: the number of steps that this member has done.
+      rule: when members continue without others.
+      wait_for_all: whether all members have to take part.
       timeout: seconds to wait for others.
     """
     if comm.size == 1:
@@ -100,25 +100,25 @@ def participants(
 
 
 class Leader:
-    """Decides who takes part. The first round and those after a failure wait for all members.
+    """Decides the participants. The first round and rounds after a failure wait for all members.
 
     Args:
-      size: how many members there are.
-      clock: seconds.
+      size: the number of members.
+      clock: returns the time in seconds.
     """
 
     def __init__(self, size: int, clock: Callable[[], float] = time.monotonic):
         self._size = size
         self._clock = clock
-        self._due: dict[int, int] = {}  # by rank: how many steps it has done, if none has failed
+        self._due: dict[int, int] = {}  # by rank: the steps it has done, if none failed
         self._failures = 0
         self._quorum_since: float | None = None
 
     def __call__(self, proposals: Mapping[int, Any]) -> dict[str, Any] | None:
-        """The decision; None as long as others are awaited.
+        """Return the decision; None while more proposals are awaited.
 
         Args:
-          proposals: by rank; what is none is as if it had not come.
+          proposals: by rank; invalid proposals are ignored.
         """
         come = {rank: each for rank, each in proposals.items() if _is_proposal(each)}
         rules = {tuple(each["rule"]) for each in come.values()}
@@ -138,7 +138,7 @@ class Leader:
         return Decision(sorted(done), up_to_date, most, self._failures)._asdict()
 
     def _may_begin(self, come: Mapping[int, Any], done: Mapping[int, int], *rules: Any) -> bool:
-        """Whether the grace window of a quorum is over."""
+        """Whether a quorum has come and its grace time is over."""
         enough = rules and len(come) >= max(rules[0][0], self._size // 2 + 1)
         all_wanted = any(each["wait_for_all"] for each in come.values())
         if not enough or all_wanted or not self._due or self._has_failed(done):
@@ -149,7 +149,7 @@ class Leader:
         return self._clock() - self._quorum_since >= rules[0][1]
 
     def _has_failed(self, done: Mapping[int, int]) -> bool:
-        """Whether one has not done the last step that it took part in."""
+        """Whether a member has not done the last step that it took part in."""
         return any(count < self._due.get(rank, 0) for rank, count in done.items())
 
 

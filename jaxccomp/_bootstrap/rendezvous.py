@@ -1,12 +1,12 @@
 """Rendezvous of processes, without MPI and without ``jax.distributed``.
 
-Each process listens at a port. All connect first to that of process 0, the *coordinator*, and learn
-where the others listen; from then on any of them may end. The first member of a group that lives
-leads what its members agree on, and a process that wants to join may ask anybody.
+Each process listens at a port. All first connect to process 0, the *coordinator*, and get the
+addresses of the others; from then on any process may end. The first living member of a group leads
+its agreements, and a process that wants to join may ask any member.
 
-Both ends of a connection show the job's secret before a message is read (`connections.py`).
-Connections between members stand: a request takes one that is idle. One thread accepts connections
-and does all handshakes. It keeps a bounded number of connections that have not shown the secret,
+Both ends of a connection prove that they know the job's secret before a message is read
+(`connections.py`). Connections between members are kept, and reused for later requests. One thread
+accepts connections and does all handshakes. It limits the number of unauthenticated connections,
 and closes one whose first byte has not come within a second.
 """
 
@@ -41,42 +41,42 @@ from jaxccomp._bootstrap.world import Group
 from jaxccomp._native.version import __version__
 
 _MAX_UNAUTHENTICATED = 256  # connections
-_MAX_OF_ADDRESS = 64  # of these
+_MAX_OF_ADDRESS = 64  # unauthenticated connections from one address
 _FIRST_BYTE_SECONDS = 1.0
 _BACKLOG = 4096  # the system's own limit is often lower
-_MAX_IDLE = 4  # connections to one member that wait for the next request
+_MAX_IDLE = 4  # idle connections to one member
 _MAX_POSTS = 256  # messages to one process that wait for a connection
-_POST_SECONDS = 2.0  # for a connection
-_IDLE_SECONDS = 600.0  # after which the thread that posts to a process ends
+_POST_SECONDS = 2.0  # to connect
+_IDLE_SECONDS = 600.0  # after which an idle posting thread ends
 _ADDRESSES = "addresses with jaxccomp "
 
 
 class Rendezvous:
-    """This process's part of it: a server, and a client of the others'.
+    """This process's server, and its client connections to the others.
 
     Args:
-      host: the address to listen on, and on no other.
+      host: the only address to listen on.
       port: 0 for any.
-      secret: of the job.
+      secret: the job's secret.
     """
 
     def __init__(self, host: str, port: int, secret: bytes):
         self._secret = secret
         self._rounds = Rounds()
-        self._shared: dict[str, int] = {}  # how often, by name
+        self._shared: dict[str, int] = {}  # number of `share` calls by name
         self._ends = False
         self._idle: dict[SocketAddress, list[Connection]] = {}
         self._posts: dict[int, _Posts] = {}
         self._lock = threading.Lock()
-        # Connections that were closed before they showed the secret, by reason.
+        # Connections closed before they were authenticated, by reason.
         self.closed_unauthenticated = {"silent": 0, "evicted": 0, "refused": 0}
         self.wait_list = WaitList()
-        # Where all processes listen; None: it has gone for good.
+        # Listening addresses of all processes; None: the process has gone for good.
         self.addresses: list[SocketAddress | None] = []
-        self.process: int | None = None  # this one's number, when it is known
+        self.process: int | None = None  # this process's number, once known
         self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
         self.why_refused: Callable[[dict[str, Any]], str] = lambda request: ""
-        # Takes what another process has posted, and hears that a connection to one is refused.
+        # Called with messages that other processes post, and when a connection is refused.
         self.on_posted: Callable[[int, dict[str, Any]], None] = lambda source, message: None
         self.on_refused: Callable[[int], None] = lambda process: None
         try:
@@ -95,7 +95,7 @@ class Rendezvous:
     def exchange_addresses(
         self, rank: int, size: int, coordinator: SocketAddress, timeout: float
     ) -> None:
-        """Learns where all processes listen; called by all of them, 0 being the coordinator."""
+        """Exchanges the listening addresses of all processes; called by all, 0 coordinates."""
         name = f"{_ADDRESSES}{__version__}"
         proposal = [size, *self.address]
 
@@ -129,12 +129,10 @@ class Rendezvous:
     def share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
     ) -> np.ndarray:
-        """All members' rows of integers, in the members' order, on every member.
-
-        The first member leads.
+        """Allgather rows of integers, in the members' order. The first member leads.
 
         Raises:
-          InitializationError: with the processes that have not come, or are gone.
+          InitializationError: names the processes that have not come, or are gone.
         """
         number = self._shared.get(name, 0)
         mine = [int(each) for each in row]
@@ -178,21 +176,22 @@ class Rendezvous:
         timeout: float,
         abort_reason: Callable[[], str],
     ) -> Any:
-        """What the leader decides from all members' proposals; the same on all that get it.
+        """Return the leader's decision on the members' proposals.
 
-        Where the leader dies meanwhile, some may have it and others not.
+        All members that get a decision get the same one. If the leader dies meanwhile, some may get
+        none.
 
         Args:
-          name: of what is decided; the same on all members.
-          leader: the process.
-          member: what this one is called there.
-          proposal: this one's.
-          decide: as `Rounds.lead` has it; only the leader's is called.
+          name: the name of the round, the same on all members.
+          leader: the leader's process number.
+          member: this process's member number in the round.
+          proposal: this process's proposal.
+          decide: see `Rounds.lead`; only the leader's is called.
           timeout: seconds.
-          abort_reason: why there will be no decision; empty as long as there may.
+          abort_reason: returns why there will be no decision; empty while there may be one.
 
         Raises:
-          NoDecision: where there is none.
+          NoDecision: when there is no decision.
         """
         name = _with_version(name)
         deadline = time.monotonic() + timeout
@@ -212,15 +211,15 @@ class Rendezvous:
         timeout: float,
         why_gone: Callable[[Sequence[int]], str],
     ) -> Any:
-        """As `agree`, by all members of a communicator, by their ranks; its first one leads.
+        """Like `agree`, for the ranks of a communicator; its first rank leads.
 
         Args:
-          comm: whose members.
-          name: as `agree` has it.
-          proposal: likewise.
-          decide: likewise.
-          timeout: likewise.
-          why_gone: why some of these processes will not come; empty as long as all may.
+          comm: the communicator.
+          name: see `agree`.
+          proposal: see `agree`.
+          decide: see `agree`.
+          timeout: see `agree`.
+          why_gone: returns why some of these processes will not come; empty while all may.
         """
         leader, members = comm.processes[0], comm.processes
         return self.agree(
@@ -228,7 +227,7 @@ class Rendezvous:
         )
 
     def keep_deciding(self, name: str, make: Callable[[], Decide]) -> Decide:
-        """As `Rounds.keep`, for `agree` with that name, where this process is the leader."""
+        """Like `Rounds.keep`, for `agree` with that name when this process leads."""
         return self._rounds.keep(_with_version(name), make)
 
     def request_join(
@@ -238,13 +237,13 @@ class Rendezvous:
         request: Callable[[], dict[str, Any]],
         timeout: float,
     ) -> dict[str, Any]:
-        """Asks to be taken into a group that exists, and waits until it is.
+        """Asks to join an existing group, and waits until it is admitted.
 
         Args:
-          coordinators: where members listen; the first that answers is asked, and when it ends
-            another one.
-          group: its name.
-          request: what they need to know of this process; called once a member has been reached.
+          coordinators: addresses of members; the first that answers is asked, and the next one if
+            that ends.
+          group: the group's name.
+          request: returns this process's data for the members; called when one is reached.
           timeout: seconds to wait.
 
         Returns:
@@ -274,9 +273,9 @@ class Rendezvous:
         )
 
     def post(self, process: int, message: dict[str, Any]) -> None:
-        """Sends a message to another process that answers nothing; it may be lost.
+        """Sends a one-way message to another process; it may be lost.
 
-        The messages of one process to another one take one connection, in order.
+        Messages from one process to another travel on one connection, in order.
         """
         with self._lock:
             posts = self._posts.get(process)
@@ -285,11 +284,11 @@ class Rendezvous:
         posts.add(message)
 
     def derive(self, purpose: bytes, *parts: bytes) -> bytes:
-        """32 bytes that all processes with the job's secret derive from the same parts."""
+        """Derive 32 bytes from the job's secret and the parts, the same on all processes."""
         return mac(self._secret, purpose, *parts)
 
     def connect_to(self, process: int) -> Connection:
-        """A connection of its own for what is posted to that process."""
+        """Open a separate connection for the messages posted to that process."""
         address = self.addresses[process] if process < len(self.addresses) else None
         if address is None:
             raise OSError(f"process {process} has gone")
@@ -299,7 +298,7 @@ class Rendezvous:
     def _leased(
         self, address: SocketAddress, deadline: float, abort_reason: Callable[[], str]
     ) -> Iterator[Connection]:
-        """A standing connection, which is kept unless the ``with`` block fails."""
+        """Lease an idle or new connection, which is kept unless the ``with`` block fails."""
         conn = None
         while conn is None:
             with self._lock:
@@ -308,7 +307,7 @@ class Rendezvous:
             if kept is None:
                 conn = open_connection(address, self._secret, deadline, abort_reason)
             elif kept.poll():
-                kept.close()  # its end has come
+                kept.close()  # the other side has closed it
             else:
                 conn = kept
         try:
@@ -349,7 +348,7 @@ class Rendezvous:
     # --- as the server ------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Listens no more."""
+        """Stops listening."""
         self._ends = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -382,7 +381,7 @@ class Rendezvous:
     def _accept(
         self, selector: selectors.BaseSelector, waiting: dict[int, ServerHandshake]
     ) -> None:
-        """Accepts some connections; handshakes that have begun go on in between."""
+        """Accepts a bounded number of connections, so that open handshakes progress in between."""
         for _ in range(_MAX_OF_ADDRESS):
             try:
                 raw, (host, *_) = self._socket.accept()
@@ -404,7 +403,7 @@ class Rendezvous:
         waiting: dict[int, ServerHandshake],
         among: Iterable[ServerHandshake],
     ) -> None:
-        """Closes the oldest of those that have said nothing, or else the oldest."""
+        """Closes the oldest silent connection, or else the oldest one."""
         oldest = min(among, key=lambda each: (each.has_spoken, each.came), default=None)
         if oldest is not None:
             self._drop(selector, waiting, oldest, "evicted")
@@ -445,7 +444,7 @@ class Rendezvous:
             threading.Thread(target=self._serve, args=(conn,), daemon=True).start()
 
     def _serve(self, conn: Connection) -> None:
-        # Whatever goes wrong with one connection concerns no other one.
+        # An error on one connection must not affect others.
         with contextlib.suppress(Exception), conn:
             while not self._ends:
                 request = conn.receive()
@@ -465,7 +464,7 @@ class Rendezvous:
                 name,
                 member,
                 proposal,
-                conn.poll,  # it says nothing before the decision, so this is its end
+                conn.poll,  # it sends nothing before the decision: this is its end
                 unique=name.startswith(_ADDRESSES),
             )
         except ProposalRejected as error:
@@ -475,7 +474,7 @@ class Rendezvous:
 
     def _serve_join(self, conn: Connection, request: dict[str, Any]) -> None:
         if self.process is None:
-            return  # it waits itself: the other one asks elsewhere
+            return  # this process waits itself: the other one asks another member
         theirs = request["version"]
         refused = f"the group has jaxccomp {__version__}, not {theirs}"
         if theirs == __version__:
@@ -496,11 +495,11 @@ def _with_version(name: str) -> str:
 
 
 class _Posts:
-    """The messages that are posted to one process, and the thread that sends them.
+    """The messages posted to one process, and the thread that sends them.
 
     Args:
-      rendezvous: this process's.
-      process: the other one.
+      rendezvous: of this process.
+      process: the receiver's number.
     """
 
     def __init__(self, rendezvous: Rendezvous, process: int):
@@ -525,7 +524,7 @@ class _Posts:
             for is_new in (False, True):
                 try:
                     if conn is not None and not is_new and conn.poll():
-                        raise EOFError("it has ended")  # nothing comes on it but its end
+                        raise EOFError("it has ended")  # nothing but its end can come
                     if conn is None:
                         conn = self._rendezvous.connect_to(self._process)
                     conn.send(posted)
@@ -545,7 +544,7 @@ class _Posts:
             conn.close()
 
     def _next(self) -> dict[str, Any] | None:
-        """The next message; None when the thread ends, as nothing has come for long."""
+        """Return the next message; None when the thread ends after `_IDLE_SECONDS`."""
         with self._came:
             if not self._came.wait_for(lambda: self._messages, _IDLE_SECONDS):
                 self._running = False

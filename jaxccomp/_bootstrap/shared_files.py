@@ -1,4 +1,4 @@
-"""Files that all ranks go by: the first one's, which they agree on when they join."""
+"""Agreement on option files when ranks join: all ranks use the file of process 0."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _UNREADABLE = -1
 
 
 class Own(NamedTuple):
-    """What this process names; the error, where it cannot be read, is told once all have met."""
+    """This process's file, or the error in reading it, which is raised after all have joined."""
 
     data: bytes = b""
     error: errors.InvalidArgumentError | None = None
 
     def row(self) -> tuple[int, int]:
-        """As others are told of it: its bytes, and their hash."""
+        """The row for the other processes: size in bytes, and hash."""
         size = _UNREADABLE if self.error else len(self.data)
         return size, _hash(self.data)
 
 
 def own(option: str, read: Callable[[str], bytes]) -> Own:
-    """The file that an option names.
+    """Read the file that an option names.
 
     Args:
-      option: its name.
-      read: gives the bytes of a file.
+      option: the option's name.
+      read: returns the bytes of a file.
     """
     path = config.get(option)
     if not path:
@@ -44,16 +44,16 @@ def own(option: str, read: Callable[[str], bytes]) -> Own:
 
 
 def agree(option: str, share: Share, rows: Sequence[tuple[int, int]], mine: Own) -> bytes | None:
-    """The bytes that the option of process 0 names; None where no process names any.
+    """Return the bytes of process 0's file; None if no process names a file.
 
     Args:
-      option: its name, which is that of the kind of file, too.
-      share: gives all rows of integers for this process's own.
-      rows: of all processes, as `Own.row` has them.
-      mine: this process's.
+      option: the option's name, which also names the kind of file.
+      share: an allgather of rows of integers.
+      rows: `Own.row` of all processes.
+      mine: this process's file.
 
     Raises:
-      InitializationError: on all ranks, where they name different ones.
+      InitializationError: on all ranks, if they name different files.
     """
     if not any(size for size, _ in rows):
         return None
@@ -92,11 +92,11 @@ def _check_equal(option: str, rows: Sequence[tuple[int, int]], mine: Own) -> Non
 
 
 def check_world(option: str, described: Sequence[int], hosts: Sequence[int], remedy: str) -> None:
-    """Raises where a file describes other hosts than those that are here.
+    """Raises if a file describes other hosts than the job's.
 
     Args:
-      option: that names the file.
-      described: how many processes each host has, as the file says.
+      option: the option that names the file.
+      described: the number of processes of each host, from the file.
       hosts: by process, a number for its host.
       remedy: how to get a file that fits.
     """
@@ -109,12 +109,12 @@ def check_world(option: str, described: Sequence[int], hosts: Sequence[int], rem
 
 
 def check_codecs(option: str, share: Share, specs: Iterable[str], remedy: str) -> None:
-    """Raises where a rank lacks one of a file's codecs: what runs must be one for all.
+    """Raises if a rank lacks one of a file's codecs: all ranks must run the same.
 
     Args:
-      option: that names the file.
-      share: gives all rows of integers for this process's own.
-      specs: of the codecs.
+      option: the option that names the file.
+      share: an allgather of rows of integers.
+      specs: the codecs' specs.
       remedy: how to get a file that fits.
     """
     missing = {}

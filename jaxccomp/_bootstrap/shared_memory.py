@@ -1,7 +1,7 @@
-"""Room for the memory that ranks of one host share by MPI.
+"""Checks for enough space in /dev/shm for MPI.
 
-MPICH maps a file of /dev/shm and writes to it. Where that is full, the kernel ends the rank by
-SIGBUS, without a word why.
+MPICH maps a file in /dev/shm and writes to it. If /dev/shm is full, the kernel ends the rank by
+SIGBUS without an error text.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ import os
 import time
 
 FOLDER = "/dev/shm"
-_WRITE_UNCHECKED = ("MPICH", "Intel MPI")  # Open MPI says itself that there is no room
-_BYTES_PER_RANK = 1_060_000  # measured: what MPICH 5 has written when MPI_Init ends
+_WRITE_UNCHECKED = ("MPICH", "Intel MPI")  # Open MPI reports missing space itself
+_BYTES_PER_RANK = 1_060_000  # measured: written by MPICH 5 until MPI_Init ends
 _FILES = "mpich_shm_"
 _NEW_SECONDS = 60.0
 
 
 def why_too_little(vendor: str, ranks: int, *, starting: bool = False, folder: str = FOLDER) -> str:
-    """Why so many ranks cannot start on this host; empty where nothing is known against it.
+    """Return why the ranks cannot start on this host; empty if no reason is known.
 
     Args:
-      vendor: of the MPI, as mpi4py names it.
-      ranks: how many this host has.
-      starting: whether some of them may have taken their part already: then new files count as
-        theirs.
-      folder: where shared memory has its files.
+      vendor: the MPI's name in mpi4py.
+      ranks: the number of ranks on this host.
+      starting: whether ranks may already have created files: then new files count as theirs.
+      folder: the folder of shared-memory files.
     """
     if vendor not in _WRITE_UNCHECKED:
         return ""

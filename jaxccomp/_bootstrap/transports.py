@@ -1,4 +1,4 @@
-"""What carries the engine's values between processes: MPI, or UCX."""
+"""Selects the transport between processes: MPI or UCX."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from jaxccomp._bootstrap.world import World
 
 
 def agree_on_ucx(state: World, share: Share) -> Any | None:
-    """This process's worker of UCX; None where MPI carries values, or nothing does.
+    """Return this process's UCX worker; None if the transport is MPI, or there is none.
 
-    Where nothing does though there are other processes, ``state.unreachable`` says why.
+    With several processes and no transport, sets ``state.unreachable`` to the reason.
 
     Args:
-      state: with what all processes choose by.
-      share: gives all rows of integers for this process's own.
+      state: of this process, with the agreed planner.
+      share: an allgather of rows of integers.
 
     Raises:
-      InitializationError: on all ranks, where UCX is to carry values, and one of them lacks it.
+      InitializationError: on all ranks, if the option or profile needs UCX, and a rank lacks it.
     """
     option = config.get("transport")
     if state.processes == 1 or (state.mpi is not None and _with_mpi(state, option) == "mpi"):
@@ -47,14 +47,14 @@ def agree_on_ucx(state: World, share: Share) -> Any | None:
 
 
 def _with_mpi(state: World, option: str) -> str:
-    """What an option means to processes that MPI has joined."""
+    """Resolve the option for processes that have joined by MPI."""
     if option != "auto":
         return option
     return "ucx" if state.planner is not None and state.planner.transport == "ucx" else "mpi"
 
 
 def why_unreachable(processes: int, why: str) -> str:
-    """What processes of ``jax.distributed`` are told that nothing carries values between."""
+    """Return the error text for processes of ``jax.distributed`` without a transport."""
     return (
         f"jax.distributed has joined {processes} processes, which meet over its store, but values "
         f"of the engine do not travel between them: {why}. They travel through UCX, which "

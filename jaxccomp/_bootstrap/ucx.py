@@ -1,9 +1,9 @@
-"""UCX: which library is used, and how processes without MPI come to reach each other through it.
+"""UCX: selects the library, and connects processes without MPI through it.
 
-Each opens a worker, and tells the others its address over the store of ``jax.distributed``.
-Process 0 draws a secret, which every message carries (csrc/transport/ucx/): whoever reaches a port
-of UCX but not the store is not heard. Processes that meet at a coordinator derive the secret from
-what process 0 has drawn and from the job's secret.
+Each process opens a worker, and shares its address through the store of ``jax.distributed``.
+Process 0 draws a secret, which every message carries (csrc/transport/ucx/): messages of a process
+that reaches a UCX port but not the store are ignored. Processes that meet at a coordinator derive
+the secret from process 0's random salt and from the job's secret.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jaxccomp import config, errors
 from jaxccomp._bootstrap.peer_info import Share, share_bytes
 from jaxccomp._native import engine, libraries
 
-# The oldest UCX 1 that is used (csrc/transport/ucx/ucx_abi.h).
+# The oldest supported UCX 1 (csrc/transport/ucx/ucx_abi.h).
 LEAST_VERSION = (1, 17)
 _SECRET_BYTES = 16
 _WORKER = b"worker of UCX"
@@ -48,17 +48,17 @@ INSTALL = "`pip install 'jaxccomp[ucx]'` brings it, or the system's package of U
 
 
 def why_missing() -> str:
-    """Why there is no UCX here that the engine can use; empty when there is."""
+    """Return why the engine finds no usable UCX; empty when it does."""
     return _found()[1]
 
 
 def version() -> str:
-    """Of the UCX that the engine uses; empty without one."""
+    """Return the version of the UCX that the engine uses; empty without one."""
     return "" if why_missing() else _found()[0]
 
 
 def why_no_reads() -> str:
-    """Why processes of this host do not read each other's memory; empty where they may."""
+    """Return why processes of this host cannot read each other's memory; empty if they may."""
     if config.get("ucx_cma") == "off":
         return 'the option ucx_cma is "off"'
     if not engine.available() or not engine.load().reads_memory():
@@ -67,7 +67,7 @@ def why_no_reads() -> str:
         scope = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii")
     except OSError:  # without Yama
         return ""
-    # 1: to those that a process names; 2: to those with CAP_SYS_PTRACE, 3: to none.
+    # 1: a process names its readers; 2: readers need CAP_SYS_PTRACE; 3: no process may read.
     return "" if int(scope) < 2 else f"kernel.yama.ptrace_scope is {int(scope)}"
 
 
@@ -80,11 +80,11 @@ def _found() -> tuple[str, str]:
 
 
 def _prefer_the_systems() -> None:
-    """Takes the system's UCX, which knows the network, if it is new and a wheel has one."""
+    """Prefers the system's UCX, built for its network, to a wheel's, if it is new enough."""
     system = ctypes.util.find_library("ucp")
     if not system or not libraries.find("ucp") or libraries.named("ucp"):
         return
-    # In another process: parts of an old one, once loaded, would be taken for those of the wheel's.
+    # In another process: parts of an old UCX, once loaded, would replace those of the wheel.
     command = [sys.executable, "-I", "-S", "-c", _ASKS, system]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_SECONDS)
@@ -96,12 +96,12 @@ def _prefer_the_systems() -> None:
 
 
 def open_worker(*, shares_memory: bool, net_devices: str | None = None) -> tuple[Any | None, str]:
-    """This process's worker of UCX, or None and why there is none.
+    """Open this process's UCX worker; on failure return None and the reason.
 
     Args:
       net_devices: names, separated by commas; None: the option.
-      shares_memory: whether processes of a host send through shared memory; not where they are to
-        go on without one that has been killed (csrc/transport/ucx/ucx_worker.h).
+      shares_memory: whether processes of a host send through shared memory; False for groups that
+        have to survive a killed process (csrc/transport/ucx/ucx_worker.h).
     """
     if why := why_missing():
         return None, why
@@ -113,10 +113,10 @@ def open_worker(*, shares_memory: bool, net_devices: str | None = None) -> tuple
 
 
 def seal(address: bytes, derive: Derive) -> dict[str, str]:
-    """A worker's address as others are told of it: with this UCX's version and an HMAC.
+    """Add this UCX's version and an HMAC to a worker address.
 
     Args:
-      address: of this process's worker, or of one that was unsealed.
+      address: of this process's worker, or an unsealed one.
       derive: `Rendezvous.derive`.
     """
     by = version()
@@ -128,10 +128,10 @@ def seal(address: bytes, derive: Derive) -> dict[str, str]:
 
 
 def unseal(sealed: Any, derive: Derive) -> bytes:
-    """The address of a worker, for ``ucp_ep_create``, which aborts where it cannot read one.
+    """Check and return a worker address: ``ucp_ep_create`` aborts on a malformed one.
 
     Raises:
-      InitializationError: unless version, length and HMAC are right.
+      InitializationError: when version, length or HMAC is wrong.
     """
     try:
         by, address = str(sealed["ucx"]), bytes.fromhex(sealed["address"])
@@ -152,15 +152,15 @@ def unseal(sealed: Any, derive: Derive) -> bytes:
 
 
 def secret_of(salt: bytes, derive: Derive) -> bytes:
-    """The secret that messages of UCX carry, which does not travel to any member."""
+    """Derive the secret in UCX messages, which is never sent to a member by itself."""
     return derive(b"secret of UCX", salt)[:_SECRET_BYTES]
 
 
 def net_devices(address: str) -> str:
-    """The devices for a group whose coordinator is reached from that address of this host.
+    """Return the network devices for a group, from this host's address towards the coordinator.
 
-    The option or UCX_NET_DEVICES where one is set. Else the network interface that has the address,
-    and all InfiniBand devices, at which nothing listens for TCP connections.
+    If set, the option or UCX_NET_DEVICES. Else the network interface with the address, and all
+    InfiniBand devices, which do not listen for TCP connections.
     """
     if config.get("ucx_net_devices") or os.environ.get("UCX_NET_DEVICES"):
         return str(config.get("ucx_net_devices"))
@@ -172,7 +172,7 @@ def net_devices(address: str) -> str:
 
 
 def _interface(address: str) -> str:
-    """The network interface that has that address; empty where that is not known."""
+    """Return the network interface with that address; empty if unknown."""
     if ":" in address:
         packed = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
         with contextlib.suppress(OSError):
@@ -195,16 +195,17 @@ def _interface(address: str) -> str:
 def connect(
     share: Share, process: int, worker: Any, pids: Sequence[int]
 ) -> tuple[bytes, list[bytes], list[bool]]:
-    """The job's secret, all processes' addresses, and which of them read this one's memory.
+    """Exchange the job's secret, the worker addresses, and which processes read this one's memory.
 
-    Each tells where a word lies in its memory and what it holds, and the others on its host try to
-    read it. So all know who can read whom, and that a pid means the same process to both.
+    Each process sends the address and value of a word in its memory, and the others on its host try
+    to read it. This shows which pairs can read each other, and that both mean the same process by a
+    pid.
 
     Args:
-      share: gives all rows of integers for this process's own.
-      process: this one's number.
-      worker: this one's.
-      pids: of the processes that this one can see; 0 for itself and the others.
+      share: an allgather of rows of integers.
+      process: this process's number.
+      worker: this process's worker.
+      pids: pids of the processes that this one can see; 0 for itself and the others.
     """
     address = worker.address
     guard = worker.let_read() if config.get("ucx_cma") != "off" else _NO_GUARD
@@ -227,7 +228,7 @@ def connect(
 def _readers(
     share: Share, process: int, worker: Any, pids: Sequence[int], guards: Sequence[bytes]
 ) -> list[bool]:
-    """By process, whether it reads this one's memory."""
+    """Return for each process whether it reads this one's memory."""
     if all(guard == _NO_GUARD for guard in guards):
         return [False] * len(guards)
     reads = config.get("ucx_cma") != "off"
@@ -238,11 +239,11 @@ def _readers(
 
 
 def who_lacks(has: Sequence[int], why_here: str) -> str:
-    """Which processes cannot use UCX, and why; empty when all can.
+    """Return which processes cannot use UCX, and why; empty when all can.
 
     Args:
-      has: by process, whether it can.
-      why_here: why this one cannot, if so.
+      has: by process, whether it can use UCX.
+      why_here: why this process cannot, if so.
     """
     lacking = [process for process, can in enumerate(has) if not can]
     if not lacking:

@@ -1,4 +1,4 @@
-"""Processes that have asked this one to be taken into a group, and wait."""
+"""Join requests that wait at this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class JoinRequest:
-    """One process that waits, until it is answered."""
+    """The request of one process that waits to join."""
 
     def __init__(self, message: dict[str, Any]):
         self.message = message
@@ -17,7 +17,7 @@ class JoinRequest:
         self.answered = threading.Event()
 
     def answer(self, reply: dict[str, Any]) -> None:
-        """Ends its wait."""
+        """Sets the reply, which ends the wait."""
         self.reply = reply
         self.answered.set()
 
@@ -31,7 +31,7 @@ class WaitList:
 
     @contextlib.contextmanager
     def added(self, message: dict[str, Any]) -> Iterator[JoinRequest]:
-        """One more, for the length of a ``with`` block."""
+        """Add a request for the length of a ``with`` block."""
         request = JoinRequest(message)
         with self._lock:
             self._requests.append(request)
@@ -42,6 +42,6 @@ class WaitList:
                 self._requests.remove(request)
 
     def of(self, group: str) -> list[JoinRequest]:
-        """Those for that group."""
+        """The requests for that group."""
         with self._lock:
             return [each for each in self._requests if each.message.get("group") == group]

@@ -1,4 +1,4 @@
-"""What a process knows of the others once it has joined them."""
+"""The state of a process that has joined the others: its number, groups, and transports."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from jaxccomp.schedules import Planner
 from jaxccomp.schedules._plans import Plans
 
 NAME = "world"
-# Groups made by split() that are found again when the same split is made once more, for each
-# communicator: the last ones.
+# Number of latest splits of a communicator whose groups are reused when the same split is repeated.
 _REMEMBERED_SPLITS = 64
 
 
 class Group(Protocol):
-    """What a ``Communicator`` is here."""
+    """The attributes of a ``Communicator`` that this package uses."""
 
     @property
     def name(self) -> str: ...
@@ -40,21 +39,21 @@ G = TypeVar("G", bound=Group)
 
 
 class OutOfBand(Protocol):
-    """How processes exchange rows of integers without MPI."""
+    """Exchange of rows of integers without MPI."""
 
     def share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
     ) -> Any:
-        """All members' rows, in their order."""
+        """Allgather rows, in the members' order."""
         ...
 
     def stop(self) -> None:
-        """Ends what runs for it."""
+        """Stops its threads and connections."""
         ...
 
 
 def original_name(name: str) -> str:
-    """What a communicator was called before members were lost, or others taken in."""
+    """The name of a communicator before members were lost or joined."""
     head, mark, tail = name.rpartition("/members-")
     return head if mark and "/" not in tail else name
 
@@ -63,26 +62,26 @@ Gone = dict[int, tuple[str, bool]]  # World.gone
 
 
 class World:
-    """What ``init`` found: this process's place, and the ways to the others."""
+    """The result of ``init``: this process's number, and how to reach the others."""
 
     def __init__(self, process: int, processes: int, mpi: Any = None, comms: Sequence[Any] = ()):
         self.process = process
         self.processes = processes
         self.out_of_band: OutOfBand | None = None  # without MPI
-        self.peers: Any = None  # where processes may go and come (group.PeerTable)
-        # How these agree on those that are left: their name and processes, from the name and the
-        # processes that they had, and seconds to wait (membership.shrink).
+        self.peers: Any = None  # of groups that may shrink and grow (group.PeerTable)
+        # Agrees on the remaining members: from the old name, the old processes, and seconds to
+        # wait, returns the new name and processes (membership.shrink).
         self.regroup: Callable[[str, tuple[int, ...], float], tuple[str, tuple[int, ...]]] | None
         self.regroup = None
-        self.memberships: Any = None  # the consensus on them (membership.Memberships)
-        self.joined_group = ""  # the one that has taken this process in, until it goes on with it
+        self.memberships: Any = None  # the consensus on members (membership.Memberships)
+        self.joined_group = ""  # the group that admitted this process, until the program uses it
         # The communicator that operations take by default: name, processes and order.
         self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
         self.mpi = mpi  # mpi4py's MPI module, when joined
-        # Duplicates of COMM_WORLD: one for the engine, whose thread receives whatever arrives
-        # there, one for the Python side, and one for MPI's collectives (backend="mpi").
+        # Duplicates of COMM_WORLD: one for the engine, whose thread receives every message there,
+        # one for the Python side, and one for MPI's collectives (backend="mpi").
         self.engine_comm, self.exchange, self.collectives = comms or (None, None, None)
-        self.hosts = tuple(range(processes))  # by process, the lowest one of its host
+        self.hosts = tuple(range(processes))  # by process, the lowest process of its host
         self.process_of = {each: each for each in range(processes)}  # by JAX's process index
         self.planner: Planner | None = None  # chooses by the profile that all ranks share
         self.plans: Plans | None = None  # pinned, the same on all ranks
@@ -90,23 +89,23 @@ class World:
         self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
         self._lock = threading.Lock()
         self._known: dict[str, tuple[int, ...]] = {}
-        self._freed: set[str] = set()  # names that are not used again
-        self._freed_groups: dict[str, int] = {}  # how many of each communicator's, by its name
+        self._freed: set[str] = set()  # names that are never reused
+        self._freed_groups: dict[str, int] = {}  # count by communicator name
         # By communicator: the number of each split, by a digest of all its members' rows.
         self._serials: dict[str, OrderedDict[bytes, int]] = {}
         self._next_serial: dict[str, int] = {}
         self._mpi_numbers = itertools.count(1)
-        # By name and members: how many shrinks have ended with these.
+        # By name and members: the number of shrinks that resulted in these members.
         self._shrinks: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def mpi_number(self) -> int:
-        """A number for an MPI communicator that this process is the first member of."""
+        """Draw a number for an MPI communicator whose first member is this process."""
         return next(self._mpi_numbers)
 
     def share(
         self, comm: Group, row: Sequence[int], timeout_seconds: float | None = None
     ) -> list[tuple[int, ...]]:
-        """All members' rows; they are waited for ``init_timeout_seconds`` by default."""
+        """Allgather rows; waits ``init_timeout_seconds`` by default."""
         if comm.size == 1:
             return [tuple(row)]
         if timeout_seconds is None:
@@ -115,7 +114,7 @@ class World:
         return [tuple(map(int, each)) for each in rows]
 
     def share_with_all(self, timeout_seconds: float, row: Sequence[int]) -> Sequence[Sequence[int]]:
-        """All processes' rows; called by all together."""
+        """Allgather rows of all processes; called by all together."""
         if self.processes == 1:
             return [row]
         everybody = tuple(range(self.processes))
@@ -136,12 +135,12 @@ class World:
         make: Callable[[str, tuple[int, ...]], G],
         timeout_seconds: float | None = None,
     ) -> G:
-        """A group of the members that live, which all of these have agreed on.
+        """Return the group of the living members, on which all of them have agreed.
 
         Args:
-          comm: whose members.
-          make: the group of that name and these processes.
-          timeout_seconds: as `share` has it.
+          comm: the old group.
+          make: makes a group from its name and processes.
+          timeout_seconds: see `share`.
         """
         before = original_name(comm.name)
         if timeout_seconds is None:
@@ -152,7 +151,7 @@ class World:
             gone = self.gone()
             processes = tuple(each for each in comm.processes if each not in gone)
             absent = zlib.crc32(repr(processes).encode())
-            # Counted by its members; with other members it has another name.
+            # Count by members: a group with other members has another name.
             number = self._shrinks.get((before, processes), 0)
             group = make(f"{before}/members-{absent:08x}:{number}", processes)
             try:
@@ -169,28 +168,29 @@ class World:
         """Processes that have ended, failed or died.
 
         Returns:
-          By process: why, and whether it is dead.
+          By process: the reason, and whether it is dead.
         """
         return engine.load().find_gone() if engine.available() else {}
 
     def why_gone(self, processes: Sequence[int]) -> str:
-        """Why some of these will not come any more; empty when all may."""
+        """Return why some of these processes will not come; empty when all may."""
         reasons = {each: why for each, (why, _) in self.gone().items()}
         if engine.available():
             reasons = engine.load().find_reported() | reasons
         return "; ".join(why for each, why in reasons.items() if each in processes)
 
     def _why_incomplete(self, members: Sequence[int], name: str) -> str:
-        """Which of these processes have failed or died, and why; empty when none has."""
+        """Return which of these processes have failed or died, and why; empty when none has."""
         why = self.why_gone(members)
         if not why:
             return ""
         return f"the members of communicator {name!r} must all take part in this, but {why}"
 
     def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
-        """The number of the split of communicator ``name`` with these rows, alike on all members.
+        """Return the number of the split of communicator ``name`` with these rows.
 
-        They make the same splits in the same order, so all of them forget the same ones.
+        Members make the same splits in the same order, so they forget the same ones, and get the
+        same numbers.
         """
         seen = self._serials.setdefault(name, OrderedDict())
         digest = hashlib.blake2b(repr(table).encode(), digest_size=16).digest()
@@ -204,11 +204,11 @@ class World:
         return number
 
     def freed_groups(self, name: str) -> int:
-        """How many groups of communicator ``name`` this process has freed."""
+        """The number of groups of communicator ``name`` that this process has freed."""
         return self._freed_groups.get(name, 0)
 
     def free(self, comm: Group) -> None:
-        """Forgets ``comm``: its name and what the engine holds for it."""
+        """Frees ``comm``: its name, and its state in the engine."""
         if comm.name == NAME:
             raise errors.CommunicatorError("the world cannot be freed.")
         with self._lock:
@@ -234,7 +234,7 @@ class World:
             )
 
     def known(self, comm: Group) -> None:
-        """Checks ``comm`` and tells the engine about it, once."""
+        """Checks ``comm``, and registers it with the engine once."""
         with self._lock:
             self._check_not_freed(comm)
             if comm.name not in self._known:

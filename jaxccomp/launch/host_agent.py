@@ -2,7 +2,7 @@
 
 The launcher writes JSON, an object a line, to standard input (`ssh.py`):
 
-1. what to run, in which folder, with which environment, as which ranks. The environment holds the
+1. the command, folder, environment and ranks. The environment holds the
    job's secret, so it travels here and on no command line. The agent answers with its address and
    with a port that is free;
 2. variables that follow from all hosts' answers, the coordinator's address: the ranks start;

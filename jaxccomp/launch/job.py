@@ -1,4 +1,4 @@
-"""One job: mpiexec, its ranks and their output, watched until the last of them is gone."""
+"""Runs one job: starts mpiexec, shows the ranks' output, and waits until all have ended."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Show = Callable[[int | None, str, bool], None]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is to run.
+    """The description of a job.
 
     Attributes:
-      ranks: how many.
+      ranks: the number of ranks.
       program: the script that each rank runs, and its arguments.
       settings: where ranks are placed.
       hosts: ``name:ranks``; empty for this machine.
-      python: the interpreter whose mpi4py says which MPI it is.
+      python: the interpreter whose mpi4py selects the MPI.
       environment: added to this process's, on all hosts.
       timeout_seconds: when to end it; None: never.
       log_dir: a folder for ``rank-N.txt``, one file per rank.
@@ -66,11 +66,11 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a job has ended: an exit status, and a text that says why when it is not 0."""
+    """The result of a job: an exit status, and the reason if it is not 0."""
 
     status: int
     error: str = ""
-    rank: int | None = None  # the one that failed first
+    rank: int | None = None  # the rank that failed first
 
     @property
     def interrupted(self) -> bool:
@@ -79,7 +79,7 @@ class Outcome:
 
 
 def print_line(rank: int | None, line: str, is_error: bool) -> None:
-    """Shows a line on the stream that it came from, after its rank; mpiexec's own as they are."""
+    """Prints a line on its original stream, with its rank in front; mpiexec's lines unchanged."""
     text = line if rank is None else f"[{rank}] {line}"
     print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
 
@@ -87,8 +87,8 @@ def print_line(rank: int | None, line: str, is_error: bool) -> None:
 def run(job: Job, show: Show = print_line) -> Outcome:
     """Runs a job to its end.
 
-    On the first rank that fails, at the deadline, and on SIGINT, SIGTERM and SIGHUP (which ranks
-    get as well), all ranks are ended: asked first, killed after some seconds.
+    When the first rank fails, at the deadline, and on SIGINT, SIGTERM and SIGHUP (which ranks get
+    as well), it asks all ranks to end, and kills them after a few seconds.
 
     Args:
       job: what to run.
@@ -103,7 +103,7 @@ def run(job: Job, show: Show = print_line) -> Outcome:
 
 @contextlib.contextmanager
 def _rendezvous(job: Job) -> Iterator[dict[str, str]]:
-    """What ranks that have no MPI need to meet (`jaxccomp.init`)."""
+    """Yield the variables by which ranks without MPI meet (`jaxccomp.init`)."""
     found = {"JAXCCOMP_SECRET": secrets.token_hex(16), "JAXCCOMP_JOIN": "", ssh.COORDINATOR: ""}
     with contextlib.ExitStack() as stack:
         if not job.hosts:  # else a port of the first one
@@ -120,13 +120,13 @@ class _Run:
         self.shared_files = leftovers.SharedFiles(self.mark)
         self.is_over = threading.Event()
         self.events: queue.SimpleQueue[tuple] = queue.SimpleQueue()
-        # Who prints faster than it can be shown waits, as with a pipe.
+        # A rank that prints faster than the terminal waits, as with a pipe.
         self.room = threading.Semaphore(_WAITING_LINES)
         self.pids: list[int] = []  # of the ranks' start-ups, when they are on this machine
         self.last = collections.defaultdict(lambda: collections.deque(maxlen=_LAST_LINES))
         self.done: set[int] = set()  # the ranks that have ended well
         self.ending: Outcome | None = None  # why it is being ended
-        self.aborted: int | None = None  # the rank that called MPI_Abort
+        self.aborted: int | None = None  # rank that called MPI_Abort
         self.kill_at: float | None = None
         self.hung = False  # mpiexec, when it was killed
 
@@ -169,7 +169,7 @@ class _Run:
         return self._described(lines.exit_status(status))
 
     def _command(self, environ: Mapping[str, str]) -> list[str]:
-        """The command line of what starts the ranks: mpiexec, or in its place."""
+        """Return the command line that starts the ranks: mpiexec or a replacement."""
         job = self.job
         launcher = "0" if job.hosts else str(os.getpid())
         start_up = ["-IS", _START, "supervise", launcher, self.mark, job.settings.to_json()]
@@ -195,7 +195,7 @@ class _Run:
         return [*here, "ssh", ranks, hosts, names, self.mark, job.python, *rank]
 
     def _described(self, status: int) -> Outcome:
-        """How it went; only now have all lines come that were printed before a failure."""
+        """Return the outcome; called when all lines printed before a failure have come."""
         why = self.ending
         if why is None and (status == 0 or self.hung):
             return Outcome(0)
@@ -205,7 +205,7 @@ class _Run:
             if self.job.transport != "mpi":
                 text += "and no rank has said why"
             elif self.aborted is None:
-                # MPI_Abort kills at once: what a rank has printed last may not have come.
+                # MPI_Abort kills at once: the last lines of a rank may be missing.
                 text += "and no rank has said why: MPI itself, or one that called MPI_Abort"
             else:
                 text += f"as rank {self.aborted} called MPI_Abort"
@@ -246,7 +246,7 @@ class _Run:
                 event = None
             now = time.monotonic()
             if self.kill_at is not None and now >= self.kill_at:
-                # Once mpiexec has ended, what it has left to read is read first.
+                # Once mpiexec has ended, read its remaining output first.
                 if status is not None and event is None:
                     return status  # and a process of another user holds a stream
                 if status is None:
@@ -267,7 +267,7 @@ class _Run:
                 open_streams -= 1
             elif kind == "ended":
                 (status,) = values
-                # What still holds a stream is not a rank: ranks end before mpiexec does.
+                # A process that still holds a stream is no rank: ranks end before mpiexec does.
                 leftovers.kill(self.mark)
                 self.kill_at = time.monotonic() + 1
             elif kind == "signal":
@@ -276,7 +276,8 @@ class _Run:
         return status
 
     def _look_at_shared_files(self) -> None:
-        # Made when ranks start, and when they first talk to each other. Who is killed uses none.
+        # MPI makes files when ranks start, and when they first communicate. Killed ranks no longer
+        # map the files: sample earlier.
         pause = _FIRST_LOOK_SECONDS
         while not self.is_over.wait(pause):
             self.shared_files.look()
@@ -308,7 +309,7 @@ class _Run:
         self.last[rank].append(line)
         if self.aborted is None:
             self.aborted = lines.aborted(line)
-        # What mpiexec says once a rank has failed is that a rank has failed.
+        # After the first failure, mpiexec only repeats that a rank has failed.
         if rank is not None or self.ending is None:
             self.show(rank, line, is_error)
         if rank is not None and self.logs:
@@ -332,7 +333,7 @@ class _Run:
             self.kill_at = time.monotonic() + _GRACE_SECONDS
 
     def _end(self, why: Outcome, number: int) -> None:
-        """Asks all ranks to end; who asks a second time has no more patience."""
+        """Asks all ranks to end; a second call kills them."""
         if self.ending is not None:
             self.kill_at = time.monotonic()
             return
@@ -342,7 +343,7 @@ class _Run:
         for pid in self.pids:
             _send(pid, FROM_LAUNCHER)
             _send(pid, number)
-        # On other hosts, and for ranks that are only starting, it is mpiexec that can do it.
+        # Ranks on other hosts, and ranks that are still starting, get the signal from mpiexec.
         if self.job.hosts or len(self.pids) < self.job.ranks:
             _send(self.process.pid, number)
 

@@ -1,4 +1,4 @@
-"""What a job leaves on this machine: processes that carry its mark, and files in shared memory."""
+"""Cleanup after a job: processes that carry its mark, and its files in shared memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable
 
 _SHARED_MEMORY = pathlib.Path("/dev/shm")
-# What MPICH, Intel MPI, Open MPI and the libraries under them call theirs.
+# Names of files of MPICH, Intel MPI, Open MPI and their libraries.
 _OF_MPI = re.compile(r"mpich_|Intel_MPI|impi_|sm_segment|vader_segment|osc_|ompi|ucx_shm_|psm")
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that were started with ``mark``, which reads ``NAME=value``, but for this one."""
+    """Return the other processes whose environment has ``mark`` (``NAME=value``)."""
     wanted = mark.encode()
     found = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        # Gone meanwhile, or another user's.
+        # The process may have ended, or belong to another user.
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
             if pid != os.getpid() and wanted in file.read().split(b"\0"):
                 found.append(pid)
@@ -28,7 +28,7 @@ def marked(mark: str) -> list[int]:
 
 
 def kill(mark: str, seconds: float = 5.0) -> None:
-    """Kills what is `marked`, and what that has started meanwhile."""
+    """Kills the `marked` processes, and those that they start meanwhile."""
     deadline = time.monotonic() + seconds
     while (pids := marked(mark)) and time.monotonic() < deadline:
         for pid in pids:
@@ -38,7 +38,7 @@ def kill(mark: str, seconds: float = 5.0) -> None:
 
 
 def wait(done: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
-    """Whether ``done`` became true within so many seconds."""
+    """Wait until ``done()`` is true; return whether it was within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
@@ -48,15 +48,15 @@ def wait(done: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
 
 
 class SharedFiles:
-    """Files that MPI makes in shared memory for a job, and leaves there when it is killed.
+    """Files that MPI creates in shared memory for a job, and leaves when the job is killed.
 
-    A file is the job's when one of its processes has been seen to use it and it was not there
-    before. Who takes part in another job at the same time uses other files.
+    A file is the job's if `look` has seen one of its processes use it, and it did not exist before.
+    Processes of concurrent jobs use other files.
 
     Args:
       mark: of the job's processes.
-      folder: where shared memory has its files.
-      proc: where the system tells of processes.
+      folder: the folder of shared-memory files.
+      proc: the folder of the proc file system.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class SharedFiles:
         self._seen: set[tuple[str, int]] = set()
 
     def look(self) -> None:
-        """Sees which files the job's processes use now."""
+        """Records the files that the job's processes use now."""
         for pid in marked(self._mark):
             self._seen |= self._used_by(pid)
 
     def remove(self) -> list[str]:
-        """Removes those of the job's that are still there and that no process uses.
+        """Removes the job's remaining files that no process uses.
 
         Returns:
-          Their names.
+          The names of the removed files.
         """
         left = (self._seen & self._listed()) - self._before
         if left:
@@ -91,7 +91,7 @@ class SharedFiles:
         return sorted(name for name, _ in left)
 
     def _listed(self) -> set[tuple[str, int]]:
-        """MPI's files in the folder that are this user's: names and inodes."""
+        """Names and inodes of MPI's files of this user in the folder."""
         found = set()
         with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:

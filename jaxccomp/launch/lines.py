@@ -1,4 +1,4 @@
-"""Lines between a rank's start-up and the launcher: ``[rank] text``, and what is told beside it."""
+"""Line format between a rank and the launcher: ``[rank] text``, and control messages."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _ABORTED = re.compile(r"Abort\(-?\d+\) on node (\d+)|MPI_ABORT was invoked on ra
 
 
 def prefixed(rank: int, line: bytes) -> bytes:
-    """A line of a rank's output, with its rank and an end."""
+    """Return a line of a rank's output with rank prefix and newline."""
     return b"[%d] %s%s" % (rank, line, b"" if line.endswith(b"\n") else b"\n")
 
 
 def told(rank: int, **values: Any) -> bytes:
-    """A line for the launcher alone."""
+    """Return a control message for the launcher."""
     return prefixed(rank, _TOLD + json.dumps(values).encode())
 
 
 def parse(line: bytes) -> tuple[int | None, bytes, dict[str, Any] | None]:
-    """The rank of a line (None: mpiexec's own), its text, and what it tells the launcher, if so."""
+    """Return a line's rank (None: mpiexec's own), its text, and its control message or None."""
     match = _PREFIXED.fullmatch(line.lstrip(b"\0"))  # with which Open MPI ends its banners
     if not match:
         return None, line, None

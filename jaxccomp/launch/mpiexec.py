@@ -1,4 +1,4 @@
-"""Finds the mpiexec that belongs to a Python interpreter, and speaks its dialect."""
+"""Finds the mpiexec of a Python interpreter, and builds its command lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(MPI.get_vendor()[0], ".".join(map(str, MPI.get_vendor()[1])), sep="|")
 """
-# What goes to other hosts: Open MPI hands it on only when told to, MPICH hands on everything.
+# Variables passed to other hosts: Open MPI passes only named ones, MPICH all.
 CARRIED = ("CUDA_", "JAX", "LD_LIBRARY_PATH", "MPI4PY_", "OMP_", "PATH", "PYTHON", "XLA_")
 
 
@@ -41,7 +41,7 @@ def vendor(python: str = sys.executable) -> tuple[str, str]:
 
 @functools.cache
 def mpiexec(python: str = sys.executable) -> str:
-    """The launcher: the interpreter's own environment's, else the PATH's."""
+    """Return the launcher: of the interpreter's environment, else of the PATH."""
     beside = os.path.join(os.path.dirname(os.path.abspath(python)), "mpiexec")
     found = beside if os.path.exists(beside) else shutil.which("mpiexec")
     if not found:
@@ -61,16 +61,16 @@ def command(
     environ: Mapping[str, str] = os.environ,
     carried: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that runs ``python program...`` on ``ranks`` ranks.
+    """Return the command line that runs ``python program...`` on ``ranks`` ranks.
 
     Args:
-      ranks: how many.
+      ranks: the number of ranks.
       program: arguments of the interpreter.
       python: the interpreter.
       bind: "none", or "core" to give each rank a core of its own.
-      hosts: where, as `slots` gives them; by default on this machine.
-      environ: what it is started with.
-      carried: variables of it that go to other hosts, besides those that always do.
+      hosts: hosts as returned by `slots`; by default this machine.
+      environ: its environment.
+      carried: variables passed to other hosts, in addition to `CARRIED`.
     """
     flags = ["-n", str(ranks)]
     if vendor(python)[0] == "Open MPI":
@@ -88,10 +88,10 @@ def command(
 
 
 def slots(hosts: Sequence[str], ranks: int) -> list[str]:
-    """``host:ranks`` for each of ``hosts``; those that give no number share the ranks evenly.
+    """Return ``host:ranks`` for ``hosts``; hosts without a number share the ranks evenly.
 
     Raises:
-      InvalidArgumentError: a number that is none, or fewer places than ranks.
+      InvalidArgumentError: for an invalid number, or fewer places than ranks.
 
     >>> slots(["a", "b"], 3)
     ['a:2', 'b:2']
@@ -114,6 +114,6 @@ def slots(hosts: Sequence[str], ranks: int) -> list[str]:
 
 
 def allow_root() -> Mapping[str, str]:
-    """What Open MPI must find in its environment: it refuses root, which containers are."""
+    """Return variables by which Open MPI runs as root, which it refuses; containers need it."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}

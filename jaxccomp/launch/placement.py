@@ -1,4 +1,4 @@
-"""What each rank is given before its program starts: a GPU, a part of its memory, cores."""
+"""Assigns a GPU, a part of its memory, and cores to each rank before its program starts."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Settings:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        """For the command line of a rank."""
+        """Serialise for a rank's command line."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """What `to_json` has written."""
+        """Parse the text of `to_json`."""
         values = json.loads(text)
         if values["gpus"] is not None:
             values["gpus"] = tuple(Gpu(**each) for each in values["gpus"])
@@ -57,7 +57,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What one rank is given; ``cores`` is empty when it is not bound."""
+    """The resources of one rank; ``cores`` is empty when it is not bound."""
 
     environment: dict[str, str]
     cores: frozenset[int]
@@ -66,7 +66,7 @@ class Place:
 def with_service(
     settings: Settings, gpus: tuple[Gpu, ...], environment: Mapping[str, str]
 ) -> Settings:
-    """For ranks that use GPUs under the names, and with the variables, that MPS wants."""
+    """Return settings with the GPU names and variables of an MPS service."""
     return dataclasses.replace(
         settings, gpus=gpus, environment={**settings.environment, **environment}
     )
@@ -122,7 +122,7 @@ def place(
     environ: Mapping[str, str] = os.environ,
     sys: pathlib.Path = pathlib.Path("/sys"),
 ) -> Place:
-    """What the ``local_rank``-th of ``local_size`` ranks of a host is given.
+    """Return the resources of rank ``local_rank`` of ``local_size`` on a host.
 
     Neighbours share a GPU: rank ``r`` uses GPU ``r // ranks_per_gpu``.
 

@@ -1,4 +1,4 @@
-"""Ports of this host, kept for the process that is going to listen there."""
+"""Reserves ports of this host for a process that will listen on them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def reserved(host: str = "127.0.0.1") -> Iterator[int]:
-    """A port that is kept for who asks for it by number, for the length of a ``with`` block.
+    """Reserve a port for the length of a ``with`` block.
 
-    Without that, another process may be given the port, for any connection it makes, before a rank
-    listens there. Linux gives a port on which a socket is bound, without listening, to nobody who
-    asks for any, while who asks for this one, with SO_REUSEADDR as servers do, gets it.
+    Otherwise the system may assign the port to a connection of another process before a rank
+    listens there. If a socket is bound to a port and does not listen, Linux never assigns the port
+    automatically, but lets a server with SO_REUSEADDR bind to it by number.
 
     Example:
       >>> with reserved() as port, socket.create_server(("127.0.0.1", port)) as server:
@@ -22,6 +22,6 @@ def reserved(host: str = "127.0.0.1") -> Iterator[int]:
     """
     with socket.socket() as kept:
         kept.bind((host, 0))
-        # Only now: with it, bind() would share a port that another keeps.
+        # After bind(): with this option, bind() could share a port that another process reserves.
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         yield kept.getsockname()[1]

@@ -1,7 +1,7 @@
-"""The ranks of one host, started by this process where there is no mpiexec.
+"""Starts the ranks of one host without mpiexec.
 
-``python -IS start.py processes N COMMAND ...`` behaves like one: each process finds its rank in its
-environment, signals go to all, and the status is that of the first that fails.
+``python -IS start.py processes N COMMAND ...`` replaces mpiexec: each process gets its rank in its
+environment, signals go to all ranks, and the exit status is the first failed rank's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FORWARDED = (*signals.ENDING, signal.SIGUSR1)
 
 
 def main(count: str, *command: str) -> int:
-    """Runs ``command`` as so many ranks, all of a job, to their end."""
+    """Runs ``command`` as ``count`` ranks, all of a job, to their end."""
     processes = Processes()
     processes.start(command, os.environ, 0, int(count), int(count))
     return processes.wait()
@@ -56,7 +56,7 @@ class Processes:
                 command,
                 env={**environ, **{f"JAXCCOMP_{name}": str(value) for name, value in own.items()}},
                 stdin=subprocess.DEVNULL,
-                # If this one is killed, nobody else tells them.
+                # If this process is killed, the kernel ends the ranks.
                 preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM),
             )
             self._started.append(process)

@@ -1,4 +1,4 @@
-"""Signals that end a program, and what must be tidied up before it ends."""
+"""Handles signals that end a program, so that it can clean up first."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(number: int) -> None:
-    """Has the kernel send a signal to this process when the one that started it dies."""
+    """Makes the kernel send a signal to this process when its parent dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 @contextlib.contextmanager
 def handled(handler: Callable[[int], object], numbers: tuple[int, ...] = ENDING) -> Iterator[None]:
-    """Has ``handler`` called with the number of each of these signals, meanwhile.
+    """Calls ``handler`` with the number of each of these signals, within the ``with`` block.
 
-    Those that are ignored stay so: ``nohup`` and the shell's ``&`` want it.
+    Ignored signals stay ignored, as ``nohup`` and the shell's ``&`` need.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -46,17 +46,17 @@ def end(number: int) -> None:
 
 
 def ended_by() -> int:
-    """The signal that `end` was called for; 0 for none.
+    """Return the signal that `end` was called for; 0 for none.
 
-    It is asked where the program goes on: Python loses an exception in a callback of its garbage
-    collector.
+    Needed if the program continues after `end`: Python loses an exception in a callback of its
+    garbage collector.
     """
     return _ended_by
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Lets signals that end a program wait until what is inside is done."""
+    """Delays signals that end a program until the ``with`` block is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -68,7 +68,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def start_thread(target: Callable[..., object], *arguments: object) -> threading.Thread:
-    """Starts a thread that takes no signals: one that it took would not wake the main thread."""
+    """Starts a thread that blocks signals: one delivered to it would not wake the main thread."""
     thread = threading.Thread(target=target, args=arguments, daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:

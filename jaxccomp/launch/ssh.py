@@ -1,9 +1,9 @@
 """Starts a job's ranks on several hosts by ssh, where there is no mpiexec.
 
-``python -IS start.py ssh RANKS HOSTS NAMES MARK COMMAND ...`` behaves like one: lines of all ranks
-come out whole, signals go to all, and the status is that of the first host that fails. On each host
-it starts `host_agent`, by the OpenSSH client, which never asks for a password here (``BatchMode``)
-and takes everything else from the user's configuration.
+``python -IS start.py ssh RANKS HOSTS NAMES MARK COMMAND ...`` replaces mpiexec: ranks' lines are
+not mixed, signals go to all ranks, and the exit status is the first failed host's. On each host it
+starts `host_agent` by the OpenSSH client, which never asks for a password here (``BatchMode``) and
+takes all other settings from the user's configuration.
 """
 
 from __future__ import annotations
@@ -70,26 +70,26 @@ def divided(ranks: int, slots: Sequence[str]) -> dict[str, int]:
 
 
 def why_missing() -> str:
-    """Why there is no ssh; empty where there is."""
+    """Return why there is no ssh; empty if there is one."""
     return "" if shutil.which("ssh") else "there is no ssh in the PATH: install OpenSSH's client"
 
 
 @dataclasses.dataclass
 class _Host:
-    """One of them, and the ssh that leads there."""
+    """A host of the job, and its ssh process."""
 
     name: str
     first: int  # rank
     count: int
     process: subprocess.Popen[bytes]
     answer: dict[str, Any] | None = None  # the agent's
-    # What ssh and the remote shell have said, last.
+    # The last lines from ssh and the remote shell.
     said: collections.deque[str] = dataclasses.field(
         default_factory=lambda: collections.deque(maxlen=_LAST_LINES)
     )
 
     def send(self, **message: Any) -> None:
-        """A line for the agent; nothing where the connection has ended."""
+        """Sends a line to the agent; does nothing if the connection has ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -226,7 +226,7 @@ class _Hosts:
             )
 
     def _fail(self, host: _Host, status: int, trouble: str) -> None:
-        """Tells the launcher, once, and ends all ranks."""
+        """Reports to the launcher, once, and ends all ranks."""
         self._status = self._status or status
         if not self._ending:
             self._write(_ERR, lines.told(host.first, trouble=trouble, status=status))
@@ -242,11 +242,11 @@ class _Hosts:
 
 
 def coordinator(name: str, answers: Sequence[Any]) -> str:
-    """Where rank 0 listens, which all hosts reach: ``address:port``.
+    """Return rank 0's ``address:port``, which all hosts can reach.
 
     Args:
-      name: of its host, as the user gives it.
-      answers: of all hosts' agents, its own first.
+      name: its host, as the user names it.
+      answers: answers of all hosts' agents, that of rank 0's host first.
     """
     address = answers[0]["server"]
     if not address:  # another ssh, which does not say

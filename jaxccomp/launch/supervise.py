@@ -1,4 +1,4 @@
-"""Runs the program of one rank: places it, prefixes its lines, and leaves nothing of it behind."""
+"""Runs one rank's program: places it, prefixes its lines, and kills its remaining processes."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
 
 
 def _end_with(pid: int, mark: str) -> None:
-    """Waits until the launcher is no more, and has all of its job follow.
+    """Waits until the launcher has ended, then ends its job.
 
-    A launcher that was killed cannot do it, and its mpiexec, which the kernel tells, may hang on
-    its way out: seen with Open MPI.
+    A killed launcher cannot end it, and its mpiexec, which the kernel signals, may hang while it
+    ends: seen with Open MPI.
     """
     try:
         launcher = os.pidfd_open(pid)

@@ -51,14 +51,14 @@ class Case:
 
 @dataclasses.dataclass
 class Result:
-    """What was measured of a case.
+    """The measurements of a case.
 
     Attributes:
-      case: it.
-      rounds: samples per second in each.
-      error: what went wrong, or why it was left out altogether.
-      left_out: rounds that there was no time for.
-      seconds: what its longest run took.
+      case: the case.
+      rounds: samples per second in each round.
+      error: the error, or why the case was left out.
+      left_out: the number of rounds without time to run.
+      seconds: duration of the longest run.
     """
 
     case: Case
@@ -69,13 +69,13 @@ class Result:
 
     @property
     def median(self) -> float | None:
-        """Over the rounds; None when there is nothing."""
+        """The median over the rounds; None without any."""
         return statistics.median(self.rounds) if self.rounds and not self.error else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is to be measured.
+    """The measurements to make.
 
     Attributes:
       program: the script and its arguments, with ``{batch}`` and ``{replicas}``.
@@ -188,7 +188,7 @@ def measure(
 def _time_for(
     result: Result, results: Sequence[Result], plan: Plan, used: float
 ) -> tuple[float, str]:
-    """Seconds that the next run may take, or why there are none."""
+    """Return the seconds that the next run may take, or the reason why it may not run."""
     if plan.within_seconds is None:
         return plan.timeout_seconds, ""
     left = plan.within_seconds - used
@@ -260,13 +260,13 @@ def filled(argument: str, case: Case) -> str:
 
 
 def environment(plan: Plan, case: Case) -> Mapping[str, str]:
-    """What the program of a case finds in its environment."""
+    """Return the environment variables for the program of a case."""
     found = {BATCH: str(case.batch), REPLICAS: str(case.replicas)}
     return found if plan.gpus else found | {"JAX_PLATFORMS": "cpu"}
 
 
 def device_name(plan: Plan) -> str:
-    """What the cases share, for people."""
+    """Return a readable name of the device that the cases share."""
     if plan.gpus:
         return f"{len(plan.gpus)} GPU(s)"
     return f"the CPU ({len(os.sched_getaffinity(0))} cores)"

@@ -28,7 +28,7 @@ _QUIET = 5 * SILENCE  # after which connections have been as they are for long e
 
 
 class Violation(AssertionError):
-    """What must not happen has happened."""
+    """A property of the consensus is violated."""
 
 
 class Process:
@@ -69,7 +69,7 @@ class Process:
         self.record = Record.from_json(json.loads(json.dumps(record)))
 
     def fail(self) -> None:
-        """An operation of the program has failed."""
+        """Handles a failed operation of the program."""
         self.failed = True
         if self.state == "running":
             self.change(None)
@@ -85,7 +85,7 @@ class Process:
         """Goes on with what the node has found."""
         node = self.node
         if self.state == "running" and (node.cut_off or node.membership.term > self.current.term):
-            self.fail()  # others have gone on: operations fail
+            self.fail()  # other members have continued: operations fail
         if self.state != "changing":
             return
         if node.cut_off:
@@ -113,7 +113,7 @@ class Process:
         self.state = "ended"
 
     def lose(self, process: int, report: bool = True) -> None:
-        """The engine gives a process up, by itself."""
+        """The engine itself gives a process up."""
         if process in self.lost or process == self.number or self.node is None:
             return
         self.lost.add(process)
@@ -184,7 +184,7 @@ class Process:
 
 
 class Cluster:
-    """Hosts, the network between them, and what fails.
+    """Hosts, the network between them, and faults.
 
     Args:
       seed: of everything.
@@ -214,8 +214,8 @@ class Cluster:
         self._numbers = itertools.count()
         self.processes: list[Process] = []
         self.cuts: dict[tuple[int, int], str] = {}  # between hosts: "silent" or "refused"
-        self.cut_at = 0.0  # when a connection has changed last
-        self.went_on_at = 0.0  # when a stopped process has gone on last
+        self.cut_at = 0.0  # time of the last change of a connection
+        self.went_on_at = 0.0  # time when a stopped process last continued
         self.decided: dict[int, tuple[int, ...]] = {}
         self.latency = 0.02
         size = size or self.random.randint(2, 6)
@@ -253,7 +253,7 @@ class Cluster:
     def transmit(
         self, source: int, destination: int, do: Callable[[Process], None], tells: bool = False
     ) -> None:
-        """Has `do` happen at the destination, unless the network loses it."""
+        """Runs `do` at the destination, unless the network loses it."""
         there = self.processes[destination]
         if source == destination:
             return
@@ -283,7 +283,7 @@ class Cluster:
             do()
 
     def how_heard(self, source: int, destination: int) -> str:
-        """What the engine of the destination notices of the source."""
+        """Return what the destination's engine detects of the source: heard, silent, broken."""
         there = self.processes[source]
         cut = self._cut(source, destination) or self._cut(destination, source)
         if cut == "refused":
@@ -295,7 +295,7 @@ class Cluster:
         return "silent" if there.stopped or there.node is None else "heard"
 
     def record_of(self, process: int, host: int) -> Record | None:
-        """What a process of that host finds of one that has ended there."""
+        """Return the record of an ended process, as another process of its host reads it."""
         there = self.processes[process]
         if there.alive or there.host != host:
             return None
@@ -345,7 +345,7 @@ class Cluster:
         self.cuts.clear()
 
     def join(self) -> None:
-        """Another process is taken in by the group that works."""
+        """Joins another process to the working group."""
         group = self.working()
         if not group or len(self.processes) >= 9:
             return
@@ -364,7 +364,7 @@ class Cluster:
             self.after(self.random.uniform(0, 0.2), admit)
 
     def schedule_faults(self) -> None:
-        """Draws what fails when."""
+        """Draws the faults and their times."""
         r = self.random
         if r.random() < 0.2:
             self.latency = r.choice([0.1, 0.3])
@@ -428,7 +428,7 @@ class Cluster:
             raise Violation(f"two groups at the same time: {groups}")
 
     def working(self) -> list[Membership]:
-        """Memberships of which all members run."""
+        """Memberships whose members all run."""
         found = []
         running = {
             p.number: p.current[:2] for p in self.processes if p.state == "running" and p.alive
@@ -444,7 +444,7 @@ class Cluster:
         return not cut and other not in a.lost and one not in b.lost
 
     def majority(self, including: int | None = None) -> list[int]:
-        """Members of the newest group that reach each other and are a majority of it."""
+        """A majority of the newest group whose members reach each other."""
         members = self.decided[max(self.decided)]
         here = [
             p
@@ -472,7 +472,7 @@ class Cluster:
             )
 
     def check_progress(self) -> None:
-        """A majority that reaches each other goes on."""
+        """Checks that a majority whose members reach each other continues."""
         if self.majority() and not self.working():
             states = {p.number: (p.state, p.current and p.current.term) for p in self.processes}
             raise Violation(f"a majority {self.majority()} does not go on: {states}")
@@ -488,7 +488,7 @@ def run(seed: int, **options: Any) -> Cluster:
 
 
 def violations(seeds: Iterator[int] | range, **options: Any) -> Iterator[tuple[int, str]]:
-    """Seeds of schedules in which something is wrong, and what."""
+    """Seeds of schedules that violate a property, with the violations."""
     for seed in seeds:
         try:
             run(seed, **options)

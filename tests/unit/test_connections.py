@@ -1,4 +1,4 @@
-"""Connections between processes that know one secret, and those of strangers."""
+"""Connections between processes that share a secret, and attacks without it."""
 
 import hmac
 import json
@@ -53,7 +53,7 @@ def received(raw, size):
 
 
 class Relay:
-    """An attacker at a port of its own, who passes all on to a member and keeps what it sees."""
+    """An attacker with its own port that relays all bytes to a member, and records them."""
 
     def __init__(self, member, change=lambda number, data: data):
         self._listener = socket.create_server((HOST, 0))
@@ -87,7 +87,7 @@ def test_messages_travel_both_ways(make):
 
 
 def test_a_relay_gets_nothing(make):
-    """It has the port of a member that has ended, and passes all on to another member."""
+    """An attacker has the port of an ended member, and relays to another member."""
     relay = Relay(make().address)
     with pytest.raises((errors.InitializationError, EOFError, OSError)):
         with connect(relay.address, SECRET, soon()) as conn:
@@ -109,7 +109,7 @@ def test_a_message_that_was_changed_is_the_end(make):
 
 
 def test_a_message_is_heard_once(make):
-    """Its HMAC covers a number, so the same bytes are not authentic again."""
+    """The HMAC covers a sequence number, so repeated bytes are not authentic."""
     member = make()
     came = []
     member.on_posted = lambda source, message: came.append(message)
@@ -123,7 +123,7 @@ def test_a_message_is_heard_once(make):
 
 
 def test_a_handshake_is_not_replayed(make):
-    """The server draws a nonce of its own each time."""
+    """The server draws a new nonce each time."""
     member = make()
     with socket.create_connection(member.address) as raw:
         hello = connections._PROTOCOL + bytes(connections._NONCE_BYTES)
@@ -137,11 +137,11 @@ def test_a_handshake_is_not_replayed(make):
         raw.sendall(hello)
         assert received(raw, 32) != nonce
         raw.sendall(proof)
-        assert received(raw, 64) == bytes(32)  # no proof, and the end
+        assert received(raw, 64) == bytes(32)  # an invalid proof, then the end
 
 
 def test_a_proof_is_not_reflected(make):
-    """A client that knows no secret returns what it gets."""
+    """A client without the secret returns the server's bytes."""
     member = make()
     with socket.create_connection(member.address) as raw:
         raw.sendall(connections._PROTOCOL + bytes(32))
@@ -175,7 +175,7 @@ def test_garbage_is_closed_at_once(make, sent):
 
 @pytest.mark.parametrize("count", [64, 500, 3000])
 def test_silent_connections_disturb_nobody(make, count):
-    """All messages of members come, and few of the strangers are kept."""
+    """All members' messages arrive, and few unauthenticated connections are kept."""
     member, other = make(), make()
     came = []
     member.on_posted = lambda source, message: came.append(message)
@@ -190,7 +190,7 @@ def test_silent_connections_disturb_nobody(make, count):
             raw.connect_ex(member.address)
             strangers.append(raw)
             if number % 50 == 0:
-                other.post(0, {"number": len(came)})  # the connection stands
+                other.post(0, {"number": len(came)})  # on an open connection
                 conn = open_connection(member.address, SECRET, soon())  # a new one
                 conn.send({"kind": "posted", "source": 1, "message": {}})
                 conn.close()

@@ -20,7 +20,7 @@ simulation = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(simulation)
 
 SCHEDULES = int(os.environ.get("JAXCCOMP_TEST_SCHEDULES", "150"))
-# Among so many schedules each fault that is put back is found.
+# With this many schedules, every reintroduced bug is found.
 FINDS_WITHIN = 1500
 
 
@@ -51,7 +51,7 @@ class RefusedIsEnded(Node):
 
 
 class DecidesAlone(Node):
-    """The leader decided, and died before all had heard of it."""
+    """The leader decided, and died before all members got the decision."""
 
     def _decide_if_accepted(self):
         return self._learn(self._value)
@@ -99,7 +99,7 @@ def cluster(size, hosts=None):
 
 
 def survivors(made):
-    """The members that work, and the others' errors."""
+    """Return the working members, and the others' errors."""
     made.run(made.now + 30)
     groups = made.working()
     assert len(groups) == 1, groups
@@ -157,7 +157,7 @@ def test_three_of_four_are_stopped_and_go_on(believes_reports):
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_all_but_one_are_killed(hosts):
-    """The others' host confirms their end, where a member is left there."""
+    """The host of ended members confirms their end, if a member is left there."""
     made = cluster(4, hosts)
     for number in (0, 1, 3):
         made.kill(number)
