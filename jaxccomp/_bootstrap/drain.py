@@ -26,7 +26,7 @@ def _wait_for(platform: platforms.Platform) -> None:
     with contextlib.suppress(Exception):
         devices = platform.local_devices()
         # Results may have been dropped. XLA runs the computations that a thread dispatches to one
-        # device in order, and those that it dispatches to several devices in a separate order. A
+        # device in order, and computations for several devices in a separate order. A
         # computation never overtakes a queue that is not empty, however small it is.
         for group in [[device] for device in devices] + ([devices] if len(devices) > 1 else []):
             _run_last(group)

@@ -28,7 +28,7 @@ def marked(mark: str) -> list[int]:
 
 
 def kill(mark: str, seconds: float = 5.0) -> None:
-    """Kills the `marked` processes, and those that they start meanwhile."""
+    """Kills the `marked` processes, and their new children."""
     deadline = time.monotonic() + seconds
     while (pids := marked(mark)) and time.monotonic() < deadline:
         for pid in pids:

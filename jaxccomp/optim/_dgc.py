@@ -114,7 +114,7 @@ def dgc(
         # What was sent is known by what is left, before anything is zero.
         kept = jax.tree.map(lambda u, v, x: jnp.where(x == v, u, 0), mass, unsent, left)
         updates = jax.tree.map(lambda mean, g: mean.astype(g.dtype), means, updates)
-        # What rounding the mean has lost is not sent either.
+        # The residual also keeps the rounding error of the mean.
         left = jax.tree.map(
             lambda x, mean, sent: x + (mean - sent.astype(mean.dtype)), left, means, updates
         )

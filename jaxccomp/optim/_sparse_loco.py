@@ -114,7 +114,7 @@ def _exchange(
             decode = functools.partial(_decode, like=x)
             mean = _sum(decode, rows) / len(rows[0])
             means.append(mean.astype(g.dtype))
-            # What rounding the mean has lost is not sent either.
+            # The residual also keeps the rounding error of the mean.
             kept.append(x - decode(code) + (mean - means[-1].astype(mean.dtype)))
         after = FeedbackState(treedef.unflatten(kept))
         return whole_step(treedef.unflatten(means), after, state)

@@ -346,7 +346,7 @@ def test_an_interrupt_while_the_launcher_is_imported(folder):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small /dev/shm")
 def test_too_little_shared_memory(folder):
     if mpiexec.vendor()[0] not in ("MPICH", "Intel MPI"):
-        pytest.skip("Open MPI says itself that there is no room")
+        pytest.skip("Open MPI reports missing room itself")
     program = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", "2", "program.py"]
     mounted = f"mount -t tmpfs -o size=1m tmpfs /dev/shm && exec {shlex.join(program)}"
     done = subprocess.run(

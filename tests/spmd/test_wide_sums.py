@@ -87,6 +87,13 @@ def alike(got, what):
         )
 
 
+def check_all(got, xs):
+    for op, of in OPS.items():
+        for dtype, x in xs.items():
+            alike(got[op][dtype], f"{op} of {dtype}")
+            check(got[op][dtype][0], of(exactly(x)), dtype, f"{op} of {dtype}")
+
+
 def ways(collective):
     own = [("native", name) for name in ("auto", *algorithms.own_names(collective))]
     return [("xla", "auto"), *own]
@@ -99,10 +106,7 @@ def test_allreduce(backend, algorithm):
     got = on_ranks(
         lambda xs: {op: {t: jcc.allreduce(x, op, **how) for t, x in xs.items()} for op in OPS}, xs
     )
-    for op, of in OPS.items():
-        for dtype, x in xs.items():
-            alike(got[op][dtype], f"{op} of {dtype}")
-            check(got[op][dtype][0], of(exactly(x)), dtype, f"{op} of {dtype}")
+    check_all(got, xs)
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("reduce"))
@@ -126,10 +130,7 @@ def test_reduce_scatter(backend, algorithm):
         return jcc.reduce_scatter(jnp.stack([x] * N), op, **how)
 
     got = on_ranks(lambda xs: {op: {t: reduce(x, op) for t, x in xs.items()} for op in OPS}, xs)
-    for op, of in OPS.items():
-        for dtype, x in xs.items():
-            alike(got[op][dtype], f"{op} of {dtype}")
-            check(got[op][dtype][0], of(exactly(x)), dtype, f"{op} of {dtype}")
+    check_all(got, xs)
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("scan"))

@@ -1,4 +1,4 @@
-"""A member that sums without end, and goes on with those that are left. Prints what it meets.
+"""A member that sums repeatedly, and continues in the group that remains. Prints its events.
 
 Each line is a JSON object with "event" and the time in seconds.
 """

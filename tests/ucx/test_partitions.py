@@ -96,6 +96,13 @@ class Bed:
                 )
             )
 
+    def wait_until_all_work(self):
+        for member in self.members:
+            line = ""
+            while '"works"' not in line:
+                line = member.stdout.readline()
+                assert line, "a member ended before all had met"
+
     def _firewall(self, source, destination):
         """The MAC of a host with the destination's address, which answers the source by RST."""
         name, link = f"{self._prefix}-fw{destination}", f"f{destination}"
@@ -144,11 +151,7 @@ def test_one_group_goes_on(name, how, run):
     pairs, expected = CUTS[name]
     with Bed(4) as bed:
         bed.start(120)
-        for member in bed.members:
-            line = ""
-            while '"works"' not in line:
-                line = member.stdout.readline()
-                assert line, "a member ended before all had met"
+        bed.wait_until_all_work()
         cut_at = time.time()
         for one, other in pairs:
             bed.cut(one, other, "refused" if how == "refused" else "silent")
@@ -185,11 +188,7 @@ def test_one_group_goes_on(name, how, run):
 def test_a_stopped_member_is_no_member_when_it_goes_on(stopped):
     with Bed(4) as bed:
         bed.start(120)
-        for member in bed.members:
-            line = ""
-            while '"works"' not in line:
-                line = member.stdout.readline()
-                assert line, "a member ended before all had met"
+        bed.wait_until_all_work()
         os.kill(bed.members[stopped].pid, signal.SIGSTOP)
         time.sleep(3 * SILENCE_SECONDS + 5)
         os.kill(bed.members[stopped].pid, signal.SIGCONT)
@@ -206,11 +205,7 @@ def test_three_of_four_are_stopped_and_go_on():
     """The fourth one has lost all of them, and told them so."""
     with Bed(4) as bed:
         bed.start(120)
-        for member in bed.members:
-            line = ""
-            while '"works"' not in line:
-                line = member.stdout.readline()
-                assert line, "a member ended before all had met"
+        bed.wait_until_all_work()
         for member in bed.members[:3]:
             os.kill(member.pid, signal.SIGSTOP)
         time.sleep(3 * SILENCE_SECONDS)

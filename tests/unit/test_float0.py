@@ -13,7 +13,7 @@ pytest.importorskip("optax")
 pytestmark = pytest.mark.skipif(not engine.available(), reason="needs the native engine")
 
 PARAMS = {"w": jnp.ones((4, 6)), "i": jnp.ones(2, jnp.int32)}
-# What `jaxccomp.optim` has: name: how it is made.
+# Constructors of the transformations in `jaxccomp.optim`, by name.
 TRANSFORMATIONS = {
     "allreduce_gradients": optim.allreduce_gradients,
     "allreduce_gradients, feedback": lambda: optim.allreduce_gradients(

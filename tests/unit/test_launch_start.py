@@ -1,4 +1,4 @@
-"""What stands against a start: too little shared memory, and signals that came before it."""
+"""Reasons not to start a job: too little shared memory, and signals that came before."""
 
 import signal
 import types

@@ -113,7 +113,7 @@ def received_bytes(plan: plans.Plan) -> int:
 
 
 def remove(namespaces: Iterable[str]) -> None:
-    """Kills all processes in ``namespaces`` and deletes those that exist."""
+    """Kills all processes in ``namespaces`` and deletes the existing namespaces."""
     namespaces = [each for each in namespaces if (_NAMESPACES / each).exists()]
     kill(namespaces)
     for each in namespaces:
