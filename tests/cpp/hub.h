@@ -44,6 +44,10 @@ class Hub {
   // A stopped process: it receives nothing, and messages that it sends are lost.
   std::atomic<int> stopped{-1};
 
+  // Called with the number of a process after each poll of its transport, under its engine's lock. Set before the first
+  // send.
+  std::function<void(int)> after_poll;
+
   // The limit of small kData messages that a process may have sent to another before they are taken. Further ones are
   // announced. Set before the first send.
   int64_t early_messages = INT64_MAX;
@@ -61,8 +65,18 @@ class Hub {
 
   // Reports `process` as lost to every engine, at its next poll.
   void Lose(int process) {
+    for (int to = 0; to < std::ssize(inboxes_); ++to) Lose(process, to);
+  }
+  // Reports it to the engine of process `to` only.
+  void Lose(int process, int to) {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& inbox : inboxes_) inbox.push_back({.lost = process});
+    inboxes_[to].push_back({.lost = process});
+  }
+
+  // The processes that the engine of `process` has disconnected from.
+  std::vector<int> DisconnectedBy(int process) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return disconnected_[process];
   }
 
  private:
@@ -86,6 +100,7 @@ class Hub {
   std::map<uint64_t, Offer> offers_;
   uint64_t next_id_ = 1;
   std::map<std::pair<int, int>, int64_t> early_;   // by from, to
+  std::map<int, std::vector<int>> disconnected_;   // by process
   int64_t most_early_ = 0;
 };
 
@@ -188,6 +203,56 @@ class HubTransport final : public Transport {
   }
 
   bool Poll() override {
+    const bool any = PollOnce();
+    if (hub_->after_poll) hub_->after_poll(process_);
+    return any;
+  }
+
+  void Freeze(const Status& why) override {
+    std::vector<Held> held;
+    {
+      std::lock_guard<std::mutex> lock(hub_->mutex_);
+      held = std::exchange(held_, {});
+    }
+    for (const Held& each : held) each.done->Done(why);
+    for (int process = 0; process < std::ssize(hub_->inboxes_); ++process) {
+      if (process != process_) receiver_->OnPeerLost(process, why);
+    }
+  }
+
+  void Disconnect(int process) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    hub_->disconnected_[process_].push_back(process);
+  }
+
+  bool NeedsPolling() const override { return true; }
+
+  void Keep(int process, int64_t) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    ++hub_->early_[{process, process_}];
+  }
+  void Release(int process, int64_t) override {
+    std::lock_guard<std::mutex> lock(hub_->mutex_);
+    --hub_->early_[{process, process_}];
+  }
+
+  void ShutdownBarrier(std::chrono::milliseconds) override {
+    const auto until = std::chrono::steady_clock::now() + hub_->serves_at_end.load();
+    while (std::chrono::steady_clock::now() < until) {
+      if (!Poll()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  // A pull that does not complete.
+  struct Held {
+    Announced announced;
+    std::vector<Piece> into;
+    Completion* done;
+  };
+
+  // Handles most of the events that have come, in random order.
+  bool PollOnce() {
     if (hub_->stopped == process_) return false;
     std::vector<Hub::Event> events;
     {
@@ -219,44 +284,6 @@ class HubTransport final : public Transport {
     }
     return true;
   }
-
-  void Freeze(const Status& why) override {
-    std::vector<Held> held;
-    {
-      std::lock_guard<std::mutex> lock(hub_->mutex_);
-      held = std::exchange(held_, {});
-    }
-    for (const Held& each : held) each.done->Done(why);
-    for (int process = 0; process < std::ssize(hub_->inboxes_); ++process) {
-      if (process != process_) receiver_->OnPeerLost(process, why);
-    }
-  }
-
-  bool NeedsPolling() const override { return true; }
-
-  void Keep(int process, int64_t) override {
-    std::lock_guard<std::mutex> lock(hub_->mutex_);
-    ++hub_->early_[{process, process_}];
-  }
-  void Release(int process, int64_t) override {
-    std::lock_guard<std::mutex> lock(hub_->mutex_);
-    --hub_->early_[{process, process_}];
-  }
-
-  void ShutdownBarrier(std::chrono::milliseconds) override {
-    const auto until = std::chrono::steady_clock::now() + hub_->serves_at_end.load();
-    while (std::chrono::steady_clock::now() < until) {
-      if (!Poll()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
- private:
-  // A pull that does not complete.
-  struct Held {
-    Announced announced;
-    std::vector<Piece> into;
-    Completion* done;
-  };
 
   // The caller holds the hub's lock, also for the following functions.
   void Take(Announced announced, std::span<const Piece> into, Completion* done) {

@@ -1,4 +1,5 @@
-// A rank that stops, and a communicator that is freed, before the program ends.
+// A rank that stops or is reported as lost, and a communicator that is freed, before the program ends.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "check.h"
+#include "engine/membership.h"
 #include "patience.h"
 #include "team.h"
 
@@ -74,6 +76,101 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
   });
   team.hub().stopped = -1;
   team.hub().holds_pulls = false;
+}
+
+// Process `from` loses process `to`, and reports that; all engines read their messages.
+void LoseOne(Team& team, int from, int to) {
+  team.hub().Lose(to, from);
+  team.EngineOf(from).membership().FindGone();
+  for (int rank = 0; rank < team.ranks; ++rank) team.EngineOf(rank).membership().FindGone();
+}
+
+TEST(engine_report_of_a_third_process) {
+  Team team(Style::kProcesses, 4);
+  OpSpec pair = Allreduce(3);
+  pair.communicator = "pair";
+  for (const int rank : {0, 1, 2, 3}) {
+    Membership& membership = team.EngineOf(rank).membership();
+    membership.LetGroupAgree();
+    CHECK_OK(membership.AddCommunicator("pair", {0, 1}));
+  }
+  Team::Program program = team.Compile(std::vector<OpSpec>{pair, Allreduce(3)});
+  LoseOne(team, 3, 2);
+  CHECK(team.EngineOf(3).membership().FindGone().contains(2));
+  for (const int rank : {0, 1}) {
+    Membership& membership = team.EngineOf(rank).membership();
+    CHECK(membership.FindGone().empty());   // a report proves nothing
+    CHECK(membership.FindReported().contains(2));
+    // Process 3 does not take part, so the report has to break the communicator.
+    const Status status = Run(team, program, rank, 1, 1);
+    CHECK(status.code() == Code::kAborted);
+    Contains(status, "process 2 is lost");
+    Contains(status, "comm.shrink()");
+  }
+  std::vector<Visit> visits(2);
+  for (const int rank : {0, 1}) Enter(team, program, rank, 0, 1, &visits[rank]);
+  for (const Visit& visit : visits) {
+    CHECK_OK(visit.pending.Get());
+    CHECK_EQ(ValuesOf<int32_t>(visit.out)[0], 3);
+  }
+  team.EngineOf(0).membership().ForgetReports();
+  CHECK(team.EngineOf(0).membership().FindReported().empty());
+}
+
+TEST(engine_reports_before_the_group_agrees_on_members) {
+  Team team(Style::kProcesses, 4);
+  LoseOne(team, 3, 2);
+  for (const int rank : {0, 1}) {
+    CHECK(team.EngineOf(rank).membership().FindGone().contains(2));
+    CHECK(team.EngineOf(rank).membership().FindReported().empty());
+  }
+}
+
+TEST(engine_ignores_reports_of_a_process_that_has_gone) {
+  for (const bool agrees : {false, true}) {
+    Team team(Style::kProcesses, 4);
+    for (const int rank : {0, 1, 2}) {
+      Membership& membership = team.EngineOf(rank).membership();
+      if (agrees) membership.LetGroupAgree();
+      membership.SetGone(3, "the group has dropped it");
+      CHECK(team.hub().DisconnectedBy(rank) == std::vector<int>{3});
+    }
+    LoseOne(team, 3, 1);   // it had been stopped, and missed the probes of the others
+    for (const int rank : {0, 1, 2}) {
+      Membership& membership = team.EngineOf(rank).membership();
+      CHECK(!membership.FindGone().contains(1));
+      CHECK(membership.FindReported().empty());
+    }
+  }
+}
+
+// A process that was stopped finds its deadlines passed and the answers unread.
+TEST(engine_reads_its_messages_before_it_judges_deadlines) {
+  constexpr double kTimeout = 0.3;
+  Team team(Style::kProcesses, 2);
+  const double slowdown = testing::Slowdown();
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(kTimeout, slowdown));
+  std::atomic<bool> stops{false}, stopped{false}, continues{false};
+  team.hub().after_poll = [&](int process) {
+    if (process != 0 || !stops.exchange(false)) return;
+    stopped = true;
+    stopped.notify_all();
+    continues.wait(false);
+  };
+  OpSpec spec = SpecOf(Collective::kBcast, 3, 1);
+  Team::Program program = team.Compile(std::vector<OpSpec>{spec});
+  Visit waiting, root;
+  Enter(team, program, 0, 0, 1, &waiting);
+  stops = true;
+  stopped.wait(false);
+  Enter(team, program, 1, 0, 1, &root);
+  CHECK_OK(root.pending.Get());
+  std::this_thread::sleep_for(
+      testing::Scaled(std::chrono::milliseconds(static_cast<int>(2000 * kTimeout)), slowdown));
+  continues = true;
+  continues.notify_all();
+  CHECK_OK(waiting.pending.Get());
+  CHECK_EQ(ValuesOf<int32_t>(waiting.out)[0], 2);
 }
 
 TEST(engine_freed_communicator) {

@@ -451,6 +451,31 @@ TEST(Ucx_GivesUpWhoIsSilent) {
   CHECK(PollAll({a, b, c}, [&] { return third.lost == std::set<int>{0, 1}; }));
 }
 
+TEST(Ucx_DisconnectsFromAProcessThatTheGroupHasDropped) {
+  Listener first, second, third;
+  Team team(3, {}, {&first, &second, &third});
+  if (!team.whole()) return;
+  UcxTransport *const a = team.transports[0].get(), *const b = team.transports[1].get(),
+                      *const c = team.transports[2].get();
+  Waiter there, back, late, still;
+  a->Send(2, Header{}, {}, &there);
+  c->Send(0, Header{}, {}, &back);
+  CHECK(PollAll({a, b, c}, [&] { return first.messages == 1 && third.messages == 1; }));
+  a->Disconnect(2);
+  CHECK(first.lost == std::set<int>{2});
+  a->Send(2, Header{}, {}, &late);
+  CHECK(late.status.code() == Code::kUnavailable);
+  // The dropped process may live, and send messages: they are not read.
+  Waiter dropped;
+  c->Send(0, Header{}, {}, &dropped);
+  a->Send(1, Header{}, {}, &still);
+  CHECK(PollAll({a, b, c}, [&] { return second.messages == 1 && dropped.calls == 1; }));
+  for (int i = 0; i < 100; ++i) a->Poll();
+  CHECK_EQ(first.messages, 1);
+  CHECK_OK(still.status);
+  CHECK(second.lost.empty());
+}
+
 TEST(Ucx_TakesInAProcessLater) {
   Listener first, second, third;
   Team team(2, {.grows = true}, {&first, &second});
