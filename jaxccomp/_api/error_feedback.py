@@ -143,7 +143,7 @@ def _with_feedback(collective: str, x: T, residual: T, op: str, options: Options
         sums = [x + each for x, each in pairs]
         sent = [x.astype(like.dtype) for x, like in zip(sums, values, strict=True)]
         results = apply(reduction, sent)
-        lost = [x - y.astype(x.dtype) for x, y in zip(sums, sent, strict=True)]
+        lost = [rounding_error(x, like.dtype) for x, like in zip(sums, values, strict=True)]
     else:
         carries = reduction.replace(feedback=True, carries=True)
         # The engine adds float32 residuals to half types itself.
@@ -232,12 +232,16 @@ def _widens(x: Array, residual: Array) -> bool:
     return half and residual.dtype == jnp.float32 and x.size > 0
 
 
+def rounding_error(x: Array, dtype: Any) -> Array:
+    """What ``x`` loses when it is rounded to ``dtype``, in its own dtype."""
+    return x - x.astype(dtype).astype(x.dtype)
+
+
 def _rounded(call: Call, result: Array, lost: Array, dtype: Any) -> tuple[Array, Array]:
     """A result in another dtype, and the residual with what that loses."""
     if result.dtype == dtype:
         return result, lost
-    rounded = result.astype(dtype)
-    error = result - rounded.astype(result.dtype)
+    rounded, error = result.astype(dtype), rounding_error(result, dtype)
     if call.collective == "reduce_scatter":  # no other rank has this row
         own = EngineMover(call, "raw").rank()
         return rounded, lost.at[own].add(error * call.size if call.reduce_op == "mean" else error)

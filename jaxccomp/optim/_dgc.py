@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options, make_call
-from jaxccomp._api.error_feedback import check_residual_dtype
+from jaxccomp._api.error_feedback import check_residual_dtype, rounding_error
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce_with_feedback
@@ -113,11 +113,10 @@ def dgc(
             means, left = jax.lax.switch(phase, branches, unsent)
         # What was sent is known by what is left, before anything is zero.
         kept = jax.tree.map(lambda u, v, x: jnp.where(x == v, u, 0), mass, unsent, left)
-        updates = jax.tree.map(lambda mean, g: mean.astype(g.dtype), means, updates)
-        # The residual also keeps the rounding error of the mean.
         left = jax.tree.map(
-            lambda x, mean, sent: x + (mean - sent.astype(mean.dtype)), left, means, updates
+            lambda x, mean, g: x + rounding_error(mean, g.dtype), left, means, updates
         )
+        updates = jax.tree.map(lambda mean, g: mean.astype(g.dtype), means, updates)
         return whole_step(updates, DGCState(state.count + 1, kept, left), state)
 
     return optax.GradientTransformation(init, update)

@@ -14,7 +14,11 @@ from jax.sharding import Mesh
 
 from jaxccomp import codecs, errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import check_residual_dtype, flatten_residual
+from jaxccomp._api.error_feedback import (
+    check_residual_dtype,
+    flatten_residual,
+    rounding_error,
+)
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allgather
@@ -114,8 +118,7 @@ def _exchange(
             decode = functools.partial(_decode, like=x)
             mean = _sum(decode, rows) / len(rows[0])
             means.append(mean.astype(g.dtype))
-            # The residual also keeps the rounding error of the mean.
-            kept.append(x - decode(code) + (mean - means[-1].astype(mean.dtype)))
+            kept.append(x - decode(code) + rounding_error(mean, g.dtype))
         after = FeedbackState(treedef.unflatten(kept))
         return whole_step(treedef.unflatten(means), after, state)
 
