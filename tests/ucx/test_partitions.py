@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import patience
@@ -48,6 +49,7 @@ class Bed:
         self.switch = f"{self._prefix}-switch"
         self.hosts = [f"{self._prefix}-{host}" for host in range(size)]
         self.members, self.firewalls = [], []
+        self.ended = {}  # by host: when its member's process had ended
 
     def __enter__(self):
         for name in (self.switch, *self.hosts):
@@ -95,6 +97,11 @@ class Bed:
                     command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
                 )
             )
+            threading.Thread(target=self._watch, args=(host,), daemon=True).start()
+
+    def _watch(self, host):
+        self.members[host].wait()
+        self.ended[host] = time.time()
 
     def wait_until_all_work(self):
         for member in self.members:
@@ -158,18 +165,19 @@ def test_one_group_goes_on(name, how, run):
             if how != "one way":
                 bed.cut(other, one, "refused" if how == "refused" else "silent")
         time.sleep(4 * SILENCE_SECONDS + 5)
-        for member in bed.members:
-            if member.poll() is None:
+        for host, member in enumerate(bed.members):
+            if host not in bed.ended:
                 os.kill(member.pid, signal.SIGTERM)
         found = [events(member) for member in bed.members]
         codes = [member.wait() for member in bed.members]
+        assert patience.wait_for(lambda: len(bed.ended) == 4, 10)
     works = {
         rank: [e for e in each if e["event"] == "works"][-1]["members"]
         for rank, each in enumerate(found)
         if any(e["event"] == "works" for e in each) and codes[rank] == -signal.SIGTERM
     }
     ends = {
-        rank: (e["kind"], round(e["time"] - cut_at, 1))
+        rank: (e["kind"], round(e["time"] - cut_at, 1), round(bed.ended[rank] - e["time"], 1))
         for rank, each in enumerate(found)
         for e in each
         if e["event"] == "ends"
@@ -178,9 +186,10 @@ def test_one_group_goes_on(name, how, run):
     groups = {tuple(members) for members in works.values()}
     assert len(groups) == 1, (works, ends, found)
     assert set(groups.pop()) == set(works) and set(works) in expected, (works, ends)
-    assert {kind for kind, _ in ends.values()} == {"CutOffError"}
+    assert {kind for kind, *_ in ends.values()} == {"CutOffError"}
     assert set(works) | set(ends) == set(range(4))
-    assert all(seconds < 3 * SILENCE_SECONDS + 2 for _, seconds in ends.values()), ends
+    assert all(after_cut < 3 * SILENCE_SECONDS + 2 for _, after_cut, _ in ends.values()), ends
+    assert all(exit_took < patience.seconds(2) for *_, exit_took in ends.values()), ends
     assert not any(code == -signal.SIGABRT for code in codes), codes
 
 
