@@ -15,6 +15,9 @@ from jax.tree_util import keystr
 from jaxccomp import codecs, errors
 
 
+_MIN_FILL = 1 / 8  # of bucket_bytes; smaller buckets are not sent alone
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """Which gradients take a codec, from which step on.
@@ -110,19 +113,30 @@ def _bytes(leaf: Any) -> int:
 def _buckets(
     paths: Sequence[str], sizes: Sequence[int], chosen: Sequence[str], most: int | None
 ) -> tuple[Bucket, ...]:
-    """The last layers' first: their gradients are there first."""
+    """The last layers' first: their gradients are there first.
+
+    A bucket closes before a leaf that would exceed ``most``, unless it holds less than a part
+    ``_MIN_FILL`` of that: such a call (the bias between two large kernels) costs more than it
+    saves, so the leaf joins it. What remains in the end joins the bucket before likewise.
+    """
     order = range(len(paths))
     if most is not None:
         order = sorted(order, key=lambda i: _natural(paths[i]), reverse=True)
     open_ones: dict[str, tuple[list[int], int]] = {}
+    least = 0.0 if most is None else most * _MIN_FILL
     done: list[Bucket] = []
     for i in order:
         members, used = open_ones.get(chosen[i], ([], 0))
-        if most is not None and members and used + sizes[i] > most:
+        if most is not None and members and used >= least and used + sizes[i] > most:
             done.append(Bucket(chosen[i], tuple(members)))
             members, used = [], 0
         open_ones[chosen[i]] = ([*members, i], used + sizes[i])
-    return (*done, *(Bucket(codec, tuple(members)) for codec, (members, _) in open_ones.items()))
+    for codec, (members, used) in open_ones.items():
+        before = [number for number, bucket in enumerate(done) if bucket.codec == codec]
+        if used < least and before:
+            members = [*done.pop(before[-1]).leaves, *members]
+        done.append(Bucket(codec, tuple(members)))
+    return tuple(done)
 
 
 def _natural(path: str) -> list[tuple[bool, Any]]:

@@ -1,6 +1,7 @@
 """Gradients reduced with error feedback, with optimisers of optax."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -327,6 +328,31 @@ def test_the_last_layers_travel_first():
     assert first == {f"layer_{i}/{name}" for i in (11, 10) for name in ("kernel", "bias")}
     assert last == {f"layer_{i}/{name}" for i in (1, 0) for name in ("kernel", "bias")}
     assert sorted(i for bucket in buckets for i in bucket.leaves) == list(range(24))
+
+
+def test_small_leaves_never_travel_alone():
+    """The bias between two large kernels joins one of them."""
+    widths = [784, 1536, 1536, 1536, 10]
+    shapes = {
+        f"layer_{i}/{name}": shape
+        for i, pair in enumerate(itertools.pairwise(widths))
+        for name, shape in {"kernel": pair, "bias": pair[1:]}.items()
+    }
+    grads = {path: jax.ShapeDtypeStruct(shape, jnp.float32) for path, shape in shapes.items()}
+    paths = sorted(grads)  # as JAX flattens a dict
+    (buckets,) = _policy.plan(grads, [], None, 4 << 20).phases
+    found = [{paths[i].removeprefix("layer_") for i in bucket.leaves} for bucket in buckets]
+    assert found == [
+        {"3/kernel", "3/bias", "2/kernel"},
+        {"2/bias", "1/kernel"},
+        {"1/bias", "0/kernel", "0/bias"},
+    ]
+    # Of one codec only: a bucket of another one never takes a leaf.
+    rules = [jcc.optim.Rule("bf16", pattern="*bias")]
+    (buckets,) = _policy.plan(grads, rules, "int8", 4 << 20).phases
+    for bucket in buckets:
+        assert {paths[i].endswith("bias") for i in bucket.leaves} == {bucket.codec == "bf16"}
+    assert sorted(i for bucket in buckets for i in bucket.leaves) == list(range(8))
 
 
 def test_a_policy_says_which_codec():
