@@ -14,7 +14,6 @@ from jax.tree_util import keystr
 
 from jaxccomp import codecs, errors
 
-
 _MIN_FILL = 1 / 8  # of bucket_bytes; smaller buckets are not sent alone
 
 
