@@ -1,7 +1,7 @@
-"""Training: what stands between gradients and an optimiser of optax, and outer steps.
+"""Training with optax: gradient transformations that communicate, and outer steps.
 
-optax is an optional dependency: ``pip install 'jaxccomp[optim]'``. It is loaded when something here
-is called.
+optax is an optional dependency: ``pip install 'jaxccomp[optim]'``. The first call of a function
+here imports it.
 """
 
 from jaxccomp.optim._adacomp import adacomp

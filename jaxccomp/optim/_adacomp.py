@@ -1,4 +1,4 @@
-"""AdaComp: of each bin as many values as its gradient says."""
+"""AdaComp: sparse gradients; the number of values sent per bin adapts to the gradient."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 def adacomp(
     bin_size: int = 512, residual_dtype: str | None = "float32", **options: Unpack[Options]
 ) -> optax.GradientTransformation:
-    """Replaces gradients by the mean of values that ranks choose in each bin: one, several or many.
+    """Replaces gradients by the mean of the values that ranks select in each bin.
 
-    A rank adds its gradient to what it has not sent, ``G``. In each bin of successive values it
-    sends those where ``|G + g|`` is at least the greatest ``|G|`` of the bin: what has just grown
-    is sent, what waits longest too, and how many values that are is not said beforehand. All are
-    sent with one magnitude for each leaf, the mean of the bins' greatest; the rest and the
-    difference wait (Chen, Choi, Brand, Agrawal, Zhang, Gopalakrishnan 2018, "AdaComp: Adaptive
+    ``G`` is a rank's residual plus its gradient ``g``. In each bin of successive values the rank
+    sends the values where ``|G + g|`` is at least the bin's maximum of ``|G|``: values that have
+    just grown, and values that have waited longest. Their number depends on the gradient. All
+    values of a leaf are sent with one magnitude, the mean of the bins' maxima. The residual keeps
+    the difference (Chen, Choi, Brand, Agrawal, Zhang, Gopalakrishnan 2018, "AdaComp: Adaptive
     Residual Gradient Compression", algorithms 1 and 2).
 
-    A value that is not finite is sent as it is, so all ranks see it (docs/training.md).
+    A value that is not finite is sent unchanged, so all ranks see it (docs/training.md).
 
-    On the wire: one `jaxccomp.allreduce` of arrays that are nearly all zero with ``codec``, by
-    default "lossless", whose entropy coder stands for the paper's list of places. Where libzstd is
-    there, "lossless|zstd" sends a seventh of that: of 1 percent of a million values 1/250 of the
+    On the wire: one `jaxccomp.allreduce` of sparse arrays with ``codec``, by default "lossless",
+    whose entropy coder replaces the paper's list of positions. If libzstd is installed,
+    "lossless|zstd" sends a seventh of that: with 1 percent of a million values 1/250 of the raw
     bytes, not 1/37.
 
     Args:
-      bin_size: values of a bin: 512 for dense layers and 50 for convolutions in the paper.
+      bin_size: values per bin; in the paper 512 for dense layers and 50 for convolutions.
       residual_dtype: as for `allreduce_gradients`.
 
     Returns:
@@ -54,8 +54,7 @@ def adacomp(
       floating.
 
     Raises:
-      InvalidArgumentError: for a ``codec`` that is not bit-exact: what it loses would be lost for
-        good.
+      InvalidArgumentError: for a ``codec`` that is not bit-exact: no residual would keep its loss.
 
     Example:
       >>> optimizer = optax.chain(jaxccomp.optim.adacomp(), optax.sgd(0.1))  # doctest: +SKIP
@@ -79,12 +78,12 @@ def adacomp(
         return FeedbackState(zeros_of_rank(params, options.get("axis_name"), residual_dtype))
 
     def choose(g: Any, unsent: Any) -> Any:
-        """What is sent of one leaf."""
+        """Return the values of one leaf to send, zero elsewhere."""
         total = g + unsent
         size = jnp.where(jnp.isfinite(total), jnp.abs(total), 0).reshape(-1)
         bins = jnp.pad(size, (0, -size.size % bin_size)).reshape(-1, bin_size)
         most = bins.max(axis=1, keepdims=True)
-        # The places that pad the last bin have zeros, as have bins without any gradient.
+        # The padding of the last bin is 0 and changes no maximum. Bins of zeros send nothing.
         least = jnp.broadcast_to(most, bins.shape).reshape(-1)[: size.size].reshape(g.shape)
         grown = (jnp.abs(total + g) >= least) & (least > 0)
         sent = jnp.where(grown, jnp.sign(total) * most.mean(), 0)

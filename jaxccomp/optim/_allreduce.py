@@ -1,4 +1,4 @@
-"""Averaging gradients over ranks as a gradient transformation."""
+"""The optax transformation that averages gradients over ranks."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ def allreduce_gradients(
 ) -> optax.GradientTransformation:
     """Replaces each rank's gradients by their mean over all ranks.
 
-    It goes first in a chain, so that all ranks' optimisers see the same gradients and parameters
-    stay equal. With error feedback, what a lossy codec loses is kept and added to the gradients of
-    the next step, without which codecs that drop most of a gradient do not converge (Seide et al.
-    2014; Karimireddy et al. 2019).
+    It goes first in a chain: all ranks' optimisers then see the same gradients, and parameters stay
+    equal. With error feedback, each rank adds the loss of a lossy codec to its gradients of the
+    next step. Codecs that drop most of a gradient do not converge without it (Seide et al. 2014;
+    Karimireddy et al. 2019).
 
     On the wire: one `jaxccomp.allreduce` or `jaxccomp.allreduce_with_feedback` of all gradients
-    that have the same codec; with ``bucket_bytes``, of so many bytes of them at a time.
+    with the same codec; with ``bucket_bytes`` one per bucket.
 
-    The state is empty; with error feedback a `FeedbackState` of 4 bytes per parameter, which
-    differs between ranks: inside ``shard_map`` call ``init`` there too, and save every rank's. A
+    The state is empty; with error feedback a `FeedbackState` of 4 bytes per parameter. It differs
+    between ranks: with ``shard_map`` call ``init`` inside too, and save the state of every rank. A
     policy with rules for later steps makes it a `PolicyState`.
 
     Args:
       op: as for `jaxccomp.allreduce`; with error feedback "sum" or "mean".
-      error_feedback: whether what the codec loses is added to the next gradients.
-      bucket_bytes: gradients travel in calls of about so many bytes, those of the last layers
-        first, while those of the first layers are still computed (Li et al. 2020, PyTorch
-        Distributed). The order is that of the leaves' paths from last to first, in which numbers
-        compare as numbers. By default all in one call.
-      policy: rules of which the first that takes a leaf says its codec; leaves that none takes
-        have ``codec``. All leaves change their codec at the same step on all ranks.
-      residual_dtype: "float32": residuals of narrower leaves are kept in float32. None: in the
-        dtype of each leaf, which saves two bytes per value, but small values vanish beside large
-        ones and never arrive (docs/training.md).
+      error_feedback: whether the codec's loss is added to the next gradients.
+      bucket_bytes: size of a bucket, about; each bucket is one call. Buckets of the last layers are
+        sent while gradients of the first layers are still computed (Li et al. 2020, PyTorch
+        Distributed). The order is by leaf path, descending; numbers in paths compare as numbers.
+        Default: all gradients in one call.
+      policy: rules. The first rule that matches a leaf sets its codec; leaves without a rule have
+        ``codec``. All leaves change their codec at the same step on all ranks.
+      residual_dtype: "float32": residuals of narrower leaves are float32. None: residuals have the
+        leaf's dtype, which saves two bytes per value, but additions of small values to large
+        residuals are rounded away (docs/training.md).
 
     Returns:
       An ``optax.GradientTransformation``.
@@ -76,7 +76,7 @@ def allreduce_gradients(
       ...     optax.adam(1e-3))
     """
     optax = load_optax()
-    check_options("allreduce", op=op, **options)  # what is wrong is said here, not while training
+    check_options("allreduce", op=op, **options)  # raise now, not while training
     if error_feedback:
         check_op("allreduce_gradients with error_feedback=True", op)
     if bucket_bytes is not None and (
@@ -139,7 +139,7 @@ def _reduce(
     updates: Any,
     residual: Any,
 ) -> tuple[Any, Any]:
-    """The gradients reduced, bucket by bucket, and the residuals."""
+    """Reduce the gradients bucket by bucket; return them and the residuals."""
     leaves, treedef = jax.tree.flatten(updates)
     residuals = [None] * len(leaves)
     if error_feedback:

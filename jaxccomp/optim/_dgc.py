@@ -1,4 +1,4 @@
-"""Deep Gradient Compression: sparse updates of momentum that was corrected."""
+"""Deep Gradient Compression: sparse gradients with momentum correction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jaxccomp.optim._states import (
 if TYPE_CHECKING:
     import optax
 
-# Of the epochs of the warm-up: three quarters are left out at first, then less is sent.
+# Densities of the four quarters of the warm-up; in the paper a quarter is an epoch.
 _WARMUP = (0.25, 0.0625, 0.015625, 0.004)
 
 
@@ -38,25 +38,25 @@ def dgc(
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
-    """Replaces gradients by the mean of what ranks send of their momentum: the largest values.
+    """Replaces gradients by the mean of the largest values of the ranks' velocities.
 
-    Each rank has a momentum ``u = momentum * u + g`` and a velocity ``v = v + u`` of its own, so
-    that what waits to be sent is what momentum would have made of it. It sends the values of ``v``
-    that are largest in magnitude, and has zeros there then, in ``v`` and in ``u``: what is stale
-    does not push on (Lin, Han, Mao, Wang, Dally 2018, "Deep Gradient Compression", with momentum
-    correction, momentum factor masking, local clipping and warm-up).
+    Each rank has its own momentum ``u = momentum * u + g`` and velocity ``v = v + u``, so unsent
+    values accumulate with momentum. It sends the values of ``v`` that are largest in magnitude, and
+    clears them in ``v`` and in ``u``, so that stale momentum has no effect (Lin, Han, Mao, Wang,
+    Dally 2018, "Deep Gradient Compression", with momentum correction, momentum factor masking,
+    local clipping and warm-up).
 
     On the wire: one `jaxccomp.allreduce_with_feedback` of all gradients, with the
     step's density. ``codec`` is "dgc" (the default: a threshold from a sample) or "topk";
     ``algorithm`` is by default "one_shot", which encodes each gradient once.
 
     Args:
-      momentum: of SGD. What follows in the chain has none.
-      density: how much of ``v`` is sent, in (0, 1].
-      warmup_steps: for a quarter of these each, 25, 6.25, 1.6 and 0.4 percent are sent, where that
-        is more than ``density``.
-      clip_norm: gradients of all leaves together are scaled to this norm, over the root of the
-        number of ranks, before they are added to the momentum; None for as they are.
+      momentum: of SGD. The rest of the chain must have none.
+      density: the fraction of ``v`` that is sent, in (0, 1].
+      warmup_steps: the four quarters of these steps send 25, 6.25, 1.6 and 0.4 percent, or
+        ``density`` if that is more.
+      clip_norm: gradients whose norm over all leaves exceeds ``clip_norm / sqrt(ranks)`` are scaled
+        to that norm before they are added to the momentum. None: no clipping.
       residual_dtype: as for `allreduce_gradients`; of momentum and velocity.
 
     Returns:
@@ -111,7 +111,7 @@ def dgc(
         else:
             phase = jnp.searchsorted(jnp.asarray(begins), state.count, side="right") - 1
             means, left = jax.lax.switch(phase, branches, unsent)
-        # What was sent is known by what is left, before anything is zero.
+        # A value differs from its residual if it was sent: clear its momentum.
         kept = jax.tree.map(lambda u, v, x: jnp.where(x == v, u, 0), mass, unsent, left)
         left = jax.tree.map(
             lambda x, mean, g: x + rounding_error(mean, g.dtype), left, means, updates

@@ -1,4 +1,4 @@
-"""ECQ-SGD: gradients in few bits, and a fading memory of all that this has lost."""
+"""ECQ-SGD: quantised gradients with error feedback that decays."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def ecq(
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
-    """Replaces gradients by the mean of what a codec makes of them and of a part of all errors.
+    """Replaces gradients by their mean, quantised with error feedback that decays.
 
     Each rank sends ``Q(g + strength * h)`` and keeps ``h = decay * h + (g - Q(g + strength * h))``
     (Wu, Huang, Huang, Zhang 2018, "Error Compensated Quantized SGD", with their alpha and beta).
-    So an error counts for less the older it is; with both 1 this is plain error feedback. It suits
-    codecs without bias, whose errors need no making up for but add up to noise.
+    So older errors have less weight; with both 1 this is plain error feedback. It suits unbiased
+    codecs: their errors need no compensation on average, but add noise.
 
     On the wire: one `jaxccomp.allreduce_with_feedback` of all gradients with ``codec``, by default
     "int4:rounding=stochastic".
 
     Args:
-      strength: how much of the errors is added to each gradient, in (0, 1].
-      decay: what remains of the errors after a step, in [0, 1].
+      strength: the factor of the errors that are added to each gradient, in (0, 1].
+      decay: the factor of the errors after a step, in [0, 1].
       residual_dtype: as for `allreduce_gradients`; of the errors.
 
     Returns:
@@ -70,7 +70,7 @@ def ecq(
         check_state("ecq", ECQState, state, updates, options.get("axis_name"))
         added = jax.tree.map(lambda h: strength * h, state.error)
         updates, lost = allreduce_with_feedback(updates, added, "mean", **how)
-        # lost = g + strength * h - Q(...), and strength * h is no part of this step's error.
+        # lost = g + strength * h - Q(...); strength * h is not an error of this step.
         error = jax.tree.map(lambda h, e: e + (decay - strength) * h, state.error, lost)
         return whole_step(updates, ECQState(error), state)
 

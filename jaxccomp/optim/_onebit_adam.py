@@ -1,4 +1,4 @@
-"""Adam whose momentum travels in one bit, after a warm-up."""
+"""1-bit Adam: after a warm-up, ranks average momentum in one bit per value."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ def onebit_adam(
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
-    """Adam with all ranks' gradients, of which momentum travels coded once the variance is known.
+    """Adam over all ranks: exact in a warm-up, then with compressed momentum.
 
-    Error feedback needs what is linear in gradients, which Adam's update is not. So for
-    ``warmup_steps`` this is Adam with the exact mean of gradients; then the second moment stays as
-    it is, each rank adds its own gradient to the first moment, and the mean of these travels with a
-    codec and error feedback (Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He 2021, "1-bit
-    Adam", algorithm 1).
+    Error feedback needs values that are linear in the gradients; Adam's update is not. So for
+    ``warmup_steps`` this is Adam with the exact mean of gradients. Then the second moment is
+    frozen, each rank adds its own gradient to the first moment, and ranks average the first moments
+    with a codec and error feedback (Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He 2021,
+    "1-bit Adam", algorithm 1).
 
     On the wire: in the warm-up a raw `jaxccomp.allreduce`, then one
     `jaxccomp.allreduce_with_feedback` with ``codec``, by default "onebit".
 
     Args:
       learning_rate: of Adam.
-      warmup_steps: how many steps are exact: 15 to 20 percent of all in the paper, enough for the
-        second moment to be what it will be.
+      warmup_steps: the number of exact steps: 15 to 20 percent of all in the paper, until the
+        second moment has settled.
       b1: decay of the first moment.
-      b2: decay of the second.
-      eps: added to its root.
+      b2: decay of the second moment.
+      eps: added to the root of the second moment.
       residual_dtype: as for `allreduce_gradients`; also of the moments, whose decay a narrower
         dtype rounds away.
 
     Returns:
-      An ``optax.GradientTransformation`` whose state is an `OnebitAdamState`; its updates have
-      their sign and size, so nothing but ``optax.add_decayed_weights`` and the like need follow it.
+      An ``optax.GradientTransformation`` whose state is an `OnebitAdamState`. Its updates include
+      the sign and the learning rate: it may be followed by ``optax.add_decayed_weights`` and the
+      like, but needs no other optimiser.
 
     Example:
       >>> optimizer = jaxccomp.optim.onebit_adam(1e-3, warmup_steps=2000)  # doctest: +SKIP
@@ -111,17 +112,17 @@ def onebit_adam(
             state,
         )
         count = state.count + 1
-        # The second moment is that of the warm-up's steps, the first of all.
+        # Bias corrections: the second moment has seen the warm-up's steps only, the first all.
         first = 1 - b1 ** count.astype(jnp.float32)
         second = 1 - b2 ** jnp.minimum(count, warmup_steps).astype(jnp.float32)
 
         def step(m: Any, n: Any, g: Any) -> Any:
-            # Where there was no gradient in the warm-up, a code of all values would be one now.
+            # n = 0: no gradient in the warm-up. One-bit codes have no zero: m is noise.
             root = jnp.sqrt(n / second) + eps
             return jnp.where(n > 0, -learning_rate * (m / first) / root, 0).astype(g.dtype)
 
         after = OnebitAdamState(count, mu, nu, residual)
-        # `step` may hide a moment that is not finite.
+        # `step` gives finite updates even of some moments that are not finite.
         return whole_step(jax.tree.map(step, mu, nu, updates), after, state, also=(mu, nu))
 
     return optax.GradientTransformation(init, update)

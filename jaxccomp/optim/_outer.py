@@ -1,4 +1,4 @@
-"""Outer steps: ranks train by themselves, and exchange what has become of their parameters."""
+"""Outer steps: ranks train independently, then average the changes of their parameters."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Outer:
-    """Outer steps, as `diloco`, `local_sgd` and `sparse_loco` make them.
+    """Outer steps; the result of `diloco`, `local_sgd` and `sparse_loco`.
 
     Attributes:
-      init: ``init(params)`` gives the first `OuterState`. All ranks must have the same parameters
-        then: broadcast them first. It communicates nothing.
-      step: ``step(params, state, comm=None)`` gives the parameters that all ranks go on with, bit
-        for bit the same, and the next state. ``params`` are those that this rank has trained since
-        the last outer step. ``comm`` is the communicator whose ranks take part, by default that of
-        the options; it may be another one in every call, and is a static argument of ``jax.jit``.
-        If a rank's parameters are not finite, the parameters that ``step`` gives are NaN on all
-        ranks and the state is as it was: continue from ``state.params``. With
-        ``exclude_nonfinite=True`` the step is that of the other ranks.
-      options: what ``step`` communicates with.
-      mesh: whose devices are the ranks, where the functions are for all of them at once.
+      init: ``init(params)`` returns the first `OuterState`. All ranks must have the same
+        parameters: broadcast them first. It communicates nothing.
+      step: ``step(params, state, comm=None)`` returns the parameters to continue from, the same
+        bits on all ranks, and the next state. ``params`` are the parameters that this rank has
+        trained since the last outer step. ``comm`` is the communicator whose ranks take part, by
+        default the options' communicator; it may differ in every call, and is a static argument of
+        ``jax.jit``. If a rank's parameters are not finite, ``step`` returns NaN on all ranks and
+        the old state: continue from ``state.params``. With ``exclude_nonfinite=True`` the step is
+        the mean of the other ranks.
+      options: the options of ``step``'s collectives.
+      mesh: if given, its devices are the ranks, and the functions take all devices' values at once.
     """
 
     init: Callable[[Any], OuterState]
@@ -59,36 +59,35 @@ def diloco(
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> Outer:
-    """DiLoCo: every H steps, ranks average how far they have come, and an optimiser takes that.
+    """DiLoCo: every H steps, an outer optimiser applies the mean change of the ranks' parameters.
 
-    Each rank trains by itself, with any optimiser of its own whose state it keeps. Every H steps
-    the program calls ``step``: the outer gradient is what all ranks had after the last outer step
-    minus what this rank has now; its mean over all ranks goes to the outer optimiser (Douillard et
-    al. 2023, "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1). The
-    outer gradients are of the parameters' dtypes.
+    Each rank trains independently, with a local inner optimiser. Every H steps the program calls
+    ``step``. The outer gradient is the parameters after the last outer step minus this rank's
+    parameters now; the outer optimiser gets its mean over all ranks (Douillard et al. 2023,
+    "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1). Outer
+    gradients have the parameters' dtypes.
 
-    It is no ``optax.GradientTransformation``, as such a one gives differences that are added to
-    parameters which differ between ranks: rounded sums would differ, too.
+    It is not an ``optax.GradientTransformation``: these return differences, and adding the same
+    difference to parameters that differ between ranks rounds differently.
 
-    On the wire: in ``step``, what `allreduce_gradients` sends with the same arguments; between two
-    calls nothing.
+    On the wire: in ``step``, as `allreduce_gradients` with the same arguments; between two calls
+    nothing.
 
     Args:
-      optimizer: of optax, the outer one; by default SGD with Nesterov's momentum of 0.9 and a
+      optimizer: the outer optimiser, of optax; by default SGD with Nesterov momentum of 0.9 and a
         learning rate of 0.7, as in the paper.
-      error_feedback: whether what a lossy codec loses is added to the next outer gradients.
+      error_feedback: whether the loss of a lossy codec is added to the next outer gradients.
       bucket_bytes: as for `allreduce_gradients`.
       policy: as for `allreduce_gradients`; ``from_step`` counts outer steps.
-      mesh: with ``axis_name``, the mesh that has this axis: the parameters of ``step`` are then
-        rows, of which each device has its own. Without it, ``step`` with ``axis_name`` is for use
+      mesh: with ``axis_name``, the mesh that has this axis: the parameters of ``step`` then have a
+        leading axis with one row per device. Without it, ``step`` with ``axis_name`` is for use
         inside ``shard_map``.
-      exclude_nonfinite: whether a rank whose parameters are not finite is left out of the mean. It
-        gets the parameters of the others. This takes one more `jaxccomp.allreduce`, of one number.
+      exclude_nonfinite: whether to leave a rank whose parameters are not finite out of the mean. It
+        gets the result of the others. This takes one more `jaxccomp.allreduce`, of one number.
       residual_dtype: as for `allreduce_gradients`.
 
     Returns:
-      An `Outer`, whose functions are for use in ``jax.jit`` or outside. Parameters must be
-      floating.
+      An `Outer`. Call its functions inside ``jax.jit`` or outside. Parameters must be floating.
 
     Example:
       >>> outer = jaxccomp.optim.diloco(codec="int4", error_feedback=True)  # doctest: +SKIP
@@ -123,8 +122,8 @@ def local_sgd(
 ) -> Outer:
     """Local SGD: every H steps, ranks take the mean of their parameters (Stich 2019).
 
-    What travels is the difference to the parameters of the last outer step, which is `diloco` with
-    plain SGD of learning rate 1: a codec loses a part of the difference, and not of the parameters.
+    This is `diloco` with plain SGD of learning rate 1: ranks send the difference to the parameters
+    of the last outer step, so a lossy codec affects the difference, not the parameters.
 
     On the wire: as `diloco`.
 
@@ -163,9 +162,9 @@ def make_outer(
     exclude_nonfinite: bool,
     options: Options,
 ) -> Outer:
-    """Outer steps whose gradients are averaged by ``exchange(**options)``."""
+    """Return outer steps that average outer gradients by ``exchange(**options)``."""
     optax = load_optax()
-    exchange(**options)  # what is wrong is said here, not while training
+    exchange(**options)  # raise now, not while training
     if mesh is not None and options.get("axis_name") is None:
         raise errors.InvalidArgumentError(
             f"{name}: mesh= goes with axis_name=, the axis of the mesh that ranks are along."
@@ -197,9 +196,9 @@ def make_outer(
 
 
 def _included(gradients: Any, options: Options) -> tuple[Any, Any]:
-    """Zeros for gradients that are not finite, and which part of the ranks has finite ones.
+    """Return the gradients, zero if not all are finite, and the fraction of ranks with finite ones.
 
-    Without any the part is 0, and what is divided by it NaN.
+    If no rank has finite gradients, the fraction is 0 and the mean divided by it NaN.
     """
     finite = all_finite(gradients)
     names = ("axis_name", "comm", "axis_index_groups", "backend")
@@ -235,7 +234,7 @@ def check_alike(name: str, params: Any, like: Any) -> None:
 
 
 def _on_mesh(name: str, outer: Outer, mesh: Mesh) -> Outer:
-    """The same for all devices of a mesh at once; parameters of ``step`` are rows."""
+    """Return ``outer`` for all devices of a mesh; parameters of ``step`` have a row per device."""
     axes = outer.options["axis_name"]
     everywhere, split = PartitionSpec(), PartitionSpec(axes)
     mapped = functools.partial(jax.shard_map, mesh=mesh)

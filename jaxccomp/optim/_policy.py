@@ -1,4 +1,4 @@
-"""Which codec each gradient takes, and which gradients travel together."""
+"""Chooses the codec of each gradient, and the gradients of each bucket."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MIN_FILL = 1 / 8  # of bucket_bytes; smaller buckets are not sent alone
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Which gradients take a codec, from which step on.
+    """A codec for the gradients whose path and size match.
 
     Attributes:
-      codec: a spec; None for none.
-      pattern: of the leaf's path, ``layers/0/kernel``: as file names, with ``*``, ``?`` and ``[]``,
-        where ``*`` also stands for several parts.
-      least_bytes: smaller leaves are left to other rules.
-      from_step: before that step, counted from 0, the leaves are left to other rules: warm-up, in
-        which gradients change too much for codecs that drop most of them (Lin et al. 2018).
+      codec: a spec; None: no codec.
+      pattern: of the leaf's path, ``layers/0/kernel``: as for file names, with ``*``, ``?`` and
+        ``[]``; ``*`` also matches ``/``.
+      least_bytes: the minimum size of a leaf.
+      from_step: the first step, counted from 0, at which the rule applies: during warm-up gradients
+        change too much for codecs that drop most values (Lin et al. 2018).
     """
 
     codec: codecs.CodecLike
@@ -47,7 +47,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Leaves, by number, that travel together, and what codes them."""
+    """Indices of leaves that are reduced in one call, and their codec."""
 
     codec: str
     leaves: tuple[int, ...]
@@ -55,7 +55,7 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What travels in each phase: from the steps of ``begins`` on, one each."""
+    """The buckets of each phase; phase i begins at step ``begins[i]``."""
 
     begins: tuple[int, ...]
     phases: tuple[tuple[Bucket, ...], ...]
@@ -64,11 +64,11 @@ class Plan:
 def plan(
     tree: Any, rules: Sequence[Rule], default: codecs.CodecLike, bucket_bytes: int | None
 ) -> Plan:
-    """Plans how the leaves of ``tree`` travel.
+    """Return the buckets of the leaves of ``tree`` in each phase.
 
     Raises:
-      InvalidArgumentError: for a rule that no leaf takes.
-      UnsupportedDTypeError: for one with a lossy codec that takes none that is floating.
+      InvalidArgumentError: for a rule that matches no leaf.
+      UnsupportedDTypeError: for a rule with a lossy codec that matches no floating leaf.
     """
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     paths = [keystr(path, simple=True, separator="/") for path, _ in leaves]
@@ -112,11 +112,11 @@ def _bytes(leaf: Any) -> int:
 def _buckets(
     paths: Sequence[str], sizes: Sequence[int], chosen: Sequence[str], most: int | None
 ) -> tuple[Bucket, ...]:
-    """The last layers' first: their gradients are there first.
+    """Group leaves by codec; the last layers first, as their gradients are computed first.
 
-    A bucket closes before a leaf that would exceed ``most``, unless it holds less than a part
-    ``_MIN_FILL`` of that: such a call (the bias between two large kernels) costs more than it
-    saves, so the leaf joins it. What remains in the end joins the bucket before likewise.
+    A bucket closes before a leaf that would exceed ``most``. But a bucket below ``_MIN_FILL *
+    most``, such as the bias between two large kernels, would cost more as a call than it saves: the
+    leaf joins it. A last bucket below that joins the previous one of its codec.
     """
     order = range(len(paths))
     if most is not None:
@@ -139,6 +139,6 @@ def _buckets(
 
 
 def _natural(path: str) -> list[tuple[bool, Any]]:
-    """Numbers in names compare as numbers: layer 10 comes behind layer 9."""
+    """Sort key in which numbers compare as numbers: layer 10 after layer 9."""
     parts = re.split(r"(\d+)", path)
     return [(part.isdigit(), int(part) if part.isdigit() else part) for part in parts]

@@ -1,4 +1,4 @@
-"""Gradients as products of two thin matrices: PowerSGD."""
+"""PowerSGD: gradients as products of two thin matrices."""
 
 from __future__ import annotations
 
@@ -30,24 +30,22 @@ def powersgd(
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
-    """Replaces each rank's gradients by their mean over all ranks, approximated by low rank.
+    """Replaces each rank's gradients by a low-rank approximation of their mean over all ranks.
 
-    A gradient ``M``, as a matrix of its last dimension's columns, plus its residual, is
-    multiplied by a basis ``Q`` that all ranks hold; the mean of ``M Q`` over the ranks, made
-    orthonormal, is ``P``; the mean of ``transpose(M) P`` is the next ``Q``. All ranks take
-    ``P transpose(Q)``, and ``M`` less that is this rank's next residual. So both messages are
-    sums, and no decoding is needed on the way (Vogels, Karimireddy, Jaggi 2019, "PowerSGD:
-    Practical Low-Rank Gradient Compression for Distributed Optimization", algorithms 1 and 2, with
-    warm start).
+    ``M`` is a gradient plus its residual, as a matrix whose columns are the last dimension. All
+    ranks hold the same basis ``Q``. The mean of ``M Q`` over the ranks, made orthonormal, is ``P``;
+    the mean of ``transpose(M) P`` is the new ``Q``. The result is ``P transpose(Q)`` with the new
+    ``Q``, and this rank's next residual is ``M`` minus the result. Both messages are sums, so no
+    rank decodes in between (Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient
+    Compression for Distributed Optimization", algorithms 1 and 2, with warm start).
 
-    On the wire: two calls of `jaxccomp.allreduce`, of ``rank`` columns of ``M`` each way; the
-    leaves that travel whole go with the first. With m rows and n columns, ``rank * (m + n)``
-    values instead of ``m * n``.
+    On the wire: two calls of `jaxccomp.allreduce`. A matrix of m rows and n columns takes
+    ``rank * (m + n)`` values instead of ``m * n``. Uncompressed leaves go with the first call.
 
     Args:
-      rank: of the approximation, the number of columns.
-      least_ratio: leaves that would not get so many times smaller travel whole, as do those of
-        fewer than two dimensions and those that are not floating.
+      rank: the rank of the approximation.
+      least_ratio: the minimum ratio of compression. Leaves below it, leaves of fewer than two
+        dimensions and leaves that are not floating are sent uncompressed.
       seed: of the first bases. The same on all ranks.
       residual_dtype: as for `allreduce_gradients`.
 
@@ -104,7 +102,7 @@ def powersgd(
         for i, left, right in zip(split, columns, second, strict=True):
             shape, dtype = leaves[i].shape, leaves[i].dtype
             decoded = (left @ right.T).astype(dtype)
-            # Also what is lost of the product by rounding.
+            # Includes the error of rounding the product to the leaf's dtype.
             residuals[i] = (matrices[i] - decoded.astype(jnp.float32)).reshape(shape)
             leaves[i], bases[i] = decoded.reshape(shape), right
         after = PowerSGDState(treedef.unflatten(bases), treedef.unflatten(residuals))
@@ -118,7 +116,7 @@ def _matrix(x: Array) -> Array:
 
 
 def _orthonormal(columns: Array) -> Array:
-    """By Gram and Schmidt, as modified; a column that depends on those before becomes zero."""
+    """Modified Gram-Schmidt. A column that depends on earlier columns becomes zero."""
     done: list[Array] = []
     for i in range(columns.shape[1]):
         column = columns[:, i]
@@ -126,7 +124,7 @@ def _orthonormal(columns: Array) -> Array:
         for each in done:
             column = column - jnp.dot(each, column) * each
         norm = jnp.linalg.norm(column)
-        # What is left of a dependent one is rounding, which must not become a direction.
+        # The rest of a dependent column is rounding error: do not normalise it.
         scale = jnp.where(norm > 1e-6 * before, 1 / jnp.where(norm > 0, norm, 1), 0)
         done.append(column * scale)
     return jnp.stack(done, axis=1)

@@ -1,4 +1,4 @@
-"""Outer steps that do not wait for stragglers for ever."""
+"""Outer steps of a quorum: late ranks take part in the next step."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from jaxccomp.optim._states import PER_RANK, OuterState, QuorumState, require_fl
 
 
 class Quorum:
-    """Outer steps of those ranks that have come, where others are late.
+    """Outer steps that wait for late ranks only for a limited time.
 
-    In each outer step all ranks are waited for; but once a quorum has come, others have only
-    ``grace_seconds`` more. Then the step is done by those that are there, whose mean is over
-    themselves. Who is late takes part in the next one: it is given the newest outer parameters and
-    the state of the outer optimiser by one of those that have them, moves what it has learnt there,
-    ``newest + (own - old)``, and this counts in the mean as everybody's does. So nothing that a
-    rank has learnt is dropped, and all that have done an outer step hold the same bits.
+    An outer step waits for all ranks; once a quorum has arrived, only for ``grace_seconds`` more.
+    Then the ranks that have arrived do the step, with the mean over themselves. A late rank takes
+    part in the next step: an up-to-date rank sends it the newest outer parameters and the state of
+    the outer optimiser, and the late rank applies its changes to these, ``newest + (own - old)``.
+    They have the same weight in the mean as any rank's, so no changes are dropped. The outer
+    parameters are the same bits on all participants of a step.
 
-    A late rank waits, until the others come to their next outer step. The first member decides
-    (also while it is late itself: a thread of it does), so while its whole process stands still,
-    as after SIGSTOP, the others wait for it, or until it is given up (``peer_timeout_seconds``).
-    The first step on a communicator, and the one after an exchange that has failed, wait for all.
+    A late rank waits until the others reach their next outer step. The first member decides, in a
+    thread, so also while it is late itself. If its whole process stops, as after SIGSTOP, the
+    others wait until it continues or counts as lost (``peer_timeout_seconds``). The first step on a
+    communicator, and the step after a failed exchange, wait for all ranks.
 
-    If the parameters of a rank that takes part are not finite, all that take part get NaN, and the
-    outer state is as it was, but for ``count``: continue from ``state.outer.params``. With
-    ``exclude_nonfinite=True`` in the outer step, the step is that of the other ranks.
+    If the parameters of a participant are not finite, all participants get NaN, and the outer state
+    is unchanged except for ``count``: continue from ``state.outer.params``. With
+    ``exclude_nonfinite=True`` in the outer step, the step is the mean of the other participants.
 
-    On the wire: a small message of each rank to the first one and back; then what the outer step
-    sends, between those that take part, each set of which has a communicator of its own (for which
-    jitted programs are compiled anew); and where one of them was late before, a lossless `bcast` of
-    the outer parameters and the optimiser's state.
+    On the wire: a small message from each rank to the first and back; then the outer step's
+    messages between the participants; if one of them was late before, also a lossless `bcast` of
+    the outer parameters and the optimiser's state. Each set of participants has its own
+    communicator, for which jitted programs are compiled again.
 
     Attributes:
       participants: the processes that have done the last step, in the order of their ranks.
@@ -54,18 +54,18 @@ class Quorum:
         """Communicates nothing.
 
         Args:
-          outer: what `diloco`, `local_sgd` or `sparse_loco` makes, between processes.
-          fraction: of a communicator's members, how many are a quorum; above 0.5, up to 1. A
-            quorum is a majority in any case, so that parts of a group cannot go different ways.
-          grace_seconds: how long the others are waited for once there is a quorum.
-          timeout_seconds: how long a step waits for a quorum, at least as long as training goes on
-            between two of them, as a late rank waits for the next one. Default: the option
+          outer: the result of `diloco`, `local_sgd` or `sparse_loco`, between processes.
+          fraction: the fraction of a communicator's members that is a quorum; above 0.5, up to 1. A
+            quorum is always a majority, so that two parts of a group cannot diverge.
+          grace_seconds: the time to wait for other ranks once there is a quorum.
+          timeout_seconds: the time to wait for a quorum; at least the training time between two
+            outer steps, since a late rank waits for the next step. Default: the option
             ``timeout_seconds``.
-          name: of the communicators of those that take part; the same on all ranks, and another
-            one for each of several at a time.
+          name: of the participants' communicators; the same on all ranks, and different for each
+            `Quorum` that exists at the same time.
 
         Raises:
-          InvalidArgumentError: for arguments that are not as said.
+          InvalidArgumentError: for invalid arguments.
 
         Example:
           >>> quorum = jaxccomp.optim.Quorum(                             # doctest: +SKIP
@@ -112,7 +112,7 @@ class Quorum:
         self.participants: tuple[int, ...] = ()
 
     def init(self, params: Any) -> QuorumState:
-        """The first state, of parameters that all ranks have; it communicates nothing.
+        """Return the first state; ``params`` are the same on all ranks. Communicates nothing.
 
         Raises:
           UnsupportedDTypeError: for parameters that are not floating.
@@ -123,28 +123,28 @@ class Quorum:
     def step(
         self, params: Any, state: QuorumState, comm: Any = None, *, wait_for_all: bool = False
     ) -> tuple[Any, QuorumState]:
-        """An outer step, outside of ``jax.jit``.
+        """Do an outer step; call it outside of ``jax.jit``.
 
         Args:
-          params: those that this rank has trained since its last outer step.
-          state: what the last call gave. Its ``count`` may be ahead of this rank's calls: train
-            until it is what you want, and not for so many calls.
-          comm: the communicator whose members may take part; by default that of the outer step's
-            options.
-          wait_for_all: whether all members are to take part, however late: for the last step, after
-            which all hold the same bits. It counts for all if one rank gives it.
+          params: the parameters that this rank has trained since its last outer step.
+          state: the result of the last call. Its ``count`` may exceed the number of this rank's
+            calls: to decide when training ends, compare ``count``, and do not count calls.
+          comm: the communicator whose members may take part; by default the communicator of the
+            outer step's options.
+          wait_for_all: whether to wait for all members, however late: for the last step, so that
+            all hold the same bits after it. It is enough if one rank sets it.
 
         Returns:
-          ``(params, state)``: the parameters that all who take part go on with, and the next
+          ``(params, state)``: the parameters from which all participants continue, and the next
           state.
 
         Raises:
-          InvalidArgumentError: for parameters that are not those of ``init``, and where ranks have
-            other quorums or grace windows.
-          CommunicatorError: where processes have not met by ``jaxccomp.init(coordinator=...)``.
-          InitializationError: where a member is gone, and where no quorum has come in time.
-          JaxRuntimeError: where the exchange fails. The state is as before; call again, after
-            `jaxccomp.Communicator.shrink` if a member is gone.
+          InvalidArgumentError: for parameters of other structure, shape or dtype than in ``init``,
+            and if ranks have different quorums or grace windows.
+          CommunicatorError: if processes did not join by ``jaxccomp.init(coordinator=...)``.
+          InitializationError: if a member is lost, or no quorum arrives in time.
+          JaxRuntimeError: if the exchange fails. The state is unchanged; call again, after
+            `jaxccomp.Communicator.shrink` if a member is lost.
         """
         if not isinstance(state, QuorumState):
             raise errors.InvalidArgumentError(
@@ -152,7 +152,7 @@ class Quorum:
                 f"{type(state).__name__}."
             )
         check_alike("Quorum", params, state.outer.params)
-        params = jax.block_until_ready(params)  # who still computes has not come
+        params = jax.block_until_ready(params)  # a rank arrives when it has computed
         found = participants(
             self._outer.options.get("comm") if comm is None else comm,
             self._name,
@@ -167,7 +167,7 @@ class Quorum:
             shared = _shared(outer)
             newest = bcast(shared, root=found.root, comm=found.comm, codec="lossless")
             if int(state.count) < found.done:
-                # What this rank has learnt since an old outer step, as if since the newest one.
+                # Apply this rank's changes since an older outer step to the newest parameters.
                 params = jax.tree.map(_move, params, outer.params, newest["params"])
                 outer = _with_shared(outer, newest)
         params, outer = jax.block_until_ready(self._step(params, outer, comm=found.comm))
@@ -180,7 +180,7 @@ def _move(own: Any, old: Any, newest: Any) -> Any:
 
 
 def _shared(state: OuterState) -> dict[str, Any]:
-    """What of a state is the same on all ranks."""
+    """Return the parts of a state that are the same on all ranks."""
     exchange = state.exchange
     fields = set(getattr(exchange, "_fields", ())) - set(PER_RANK.get(type(exchange), ()))
     alike = {field: getattr(exchange, field) for field in sorted(fields)}
@@ -188,7 +188,7 @@ def _shared(state: OuterState) -> dict[str, Any]:
 
 
 def _with_shared(state: OuterState, shared: dict[str, Any]) -> OuterState:
-    """A state whose own part is that of ``state``."""
+    """Return ``shared`` with the per-rank parts of ``state``."""
     exchange = state.exchange
     if shared["exchange"]:
         exchange = exchange._replace(**shared["exchange"])

@@ -1,4 +1,4 @@
-"""SparseLoCo: of what ranks have learnt by themselves, the largest values in two bits."""
+"""SparseLoCo: outer steps that send the largest values of each chunk, in two bits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = Any
 
-_CHUNK = 4096  # as in the paper: positions then take 12 bits
+_CHUNK = 4096  # as in the paper: 12 bits per position
 _POSITION_BITS = 12
 
 
@@ -45,29 +45,29 @@ def sparse_loco(
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> Outer:
-    """SparseLoCo: `diloco` of the largest values alone; what is not sent is the momentum.
+    """SparseLoCo: `diloco` that sends the largest values; unsent values act as momentum.
 
     Each rank adds its outer gradient to an accumulator, ``e = decay * e + gradient``, sends the
-    largest values of each chunk of 4096 in two bits each, and takes what it has sent from ``e``
-    (Sarfi et al. 2025, "Communication Efficient LLM Pre-training with SparseLoCo", algorithm 1).
-    All ranks take the mean of what was sent, by plain SGD. As in the paper positions take 12 bits.
-    Chunks here are consecutive values of a leaf, and the two bits are a sign and one of two
-    magnitudes of the chunk: the means of those above and below the mean.
+    largest values of each chunk of 4096 in two bits each, and subtracts the decoded values from
+    ``e`` (Sarfi et al. 2025, "Communication Efficient LLM Pre-training with SparseLoCo", algorithm
+    1). All ranks apply the mean of the decoded values by plain SGD. As in the paper positions take
+    12 bits. Here chunks are consecutive values of a leaf, and the two bits are a sign and one of
+    two magnitudes per chunk: the means of the magnitudes above and below their mean.
 
-    On the wire: in ``step``, one `jaxccomp.allgather` of positions, signs and magnitudes, 14 bits
-    for each value sent and 4 bytes a chunk.
+    On the wire: in ``step``, one `jaxccomp.allgather` of positions, signs and magnitudes: 14 bits
+    per value sent and 4 bytes per chunk.
 
     Args:
-      density: how many of each chunk's values are sent, in (0, 1]; at least one.
-      decay: what remains of the accumulator after an outer step, in [0, 1].
+      density: the fraction of each chunk's values that is sent, in (0, 1]; at least one value.
+      decay: the factor of the accumulator in each outer step, in [0, 1].
       learning_rate: of the outer step.
-      quantize: False: values travel as float32, positions as before.
+      quantize: False: values are sent as float32, positions as before.
       mesh: as for `diloco`.
-      exclude_nonfinite: as for `diloco`. A rank that is left out sends values of its accumulator.
+      exclude_nonfinite: as for `diloco`. An excluded rank still sends values of its accumulator.
       residual_dtype: as for `allreduce_gradients`; of the accumulator.
 
     Returns:
-      An `Outer`. Of the options, ``codec`` codes the bytes once more and must be lossless.
+      An `Outer`. The option ``codec`` compresses the encoded bytes again; it must be lossless.
 
     Example:
       >>> outer = jaxccomp.optim.sparse_loco(density=1 / 128)               # doctest: +SKIP
@@ -96,7 +96,7 @@ def _exchange(
     residual_dtype: str | None,
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
-    """The mean over all ranks of the largest values, with a decaying residual."""
+    """Return the transformation to the mean of the ranks' largest values; its residual decays."""
     optax = load_optax()
     check_options("allgather", op=None, **options)
 
@@ -126,28 +126,28 @@ def _exchange(
 
 
 def _sum(decode: Callable[[Any], Array], rows: Any) -> Array:
-    """What all ranks have sent, one after the other: the same sum on all ranks, on any device."""
+    """Add up the ranks' decoded codes in rank order: the same bits on all ranks and devices."""
     first, others = ([each[part] for each in rows] for part in (0, slice(1, None)))
     return lax.scan(lambda total, code: (total + decode(code), None), decode(first), others)[0]
 
 
 def _sizes(like: Array) -> tuple[int, int]:
-    """How many chunks there are, and how many values in each."""
+    """Return the number of chunks, and the number of values in each."""
     length = max(1, min(_CHUNK, like.size))
     return -(-like.size // length), length
 
 
 def _encode(x: Array, density: float, quantize: bool) -> tuple[Array, ...]:
-    """Positions of the largest values in each chunk, and what is sent of them."""
+    """Return the packed positions of each chunk's largest values, and their encoded values."""
     chunks, length = _sizes(x)
     flat = x.reshape(-1).astype(jnp.float32)
     rows = jnp.pad(flat, (0, chunks * length - x.size)).reshape(chunks, length)
     count = max(1, math.ceil(density * length))
-    # As integers, magnitudes compare as they are, and NaN is the largest.
+    # The bits of magnitudes have the same order as integers; NaN is the largest.
     magnitudes = lax.bitcast_convert_type(jnp.abs(rows), jnp.int32)
     places = lax.top_k(magnitudes, count)[1]
     values = jnp.take_along_axis(rows, places, axis=1)
-    # Where one is not finite all become NaN: the means below would, too.
+    # A chunk with a value that is not finite sends only NaN.
     finite = jnp.isfinite(rows).all(axis=1, keepdims=True)
     values = jnp.where(finite, values, jnp.nan)
     positions = _pack(places, _POSITION_BITS)
@@ -165,7 +165,7 @@ def _mean(x: Array, chosen: Array) -> Array:
 
 
 def _decode(code: Sequence[Array], like: Array) -> Array:
-    """What was sent, as float32 in the shape of ``like``."""
+    """Return a code's values as float32 in the shape of ``like``, zero where none was sent."""
     chunks, length = _sizes(like)
     if len(code) == 2:
         values = code[1]
@@ -182,7 +182,7 @@ def _decode(code: Sequence[Array], like: Array) -> Array:
 
 
 def _pack(codes: Array, bits: int) -> Array:
-    """The lowest ``bits`` of each integer of a row, one after the other, as bytes."""
+    """Pack the lowest ``bits`` of each row's integers into bytes."""
     spread = codes[..., None] >> jnp.arange(bits, dtype=codes.dtype) & 1
     return jnp.packbits(spread.reshape(len(codes), -1).astype(bool), axis=1)
 

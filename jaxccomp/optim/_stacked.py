@@ -1,4 +1,4 @@
-"""Optimiser states between the calls of a jitted ``shard_map``: each device has its residuals."""
+"""Optimiser states as arrays of a mesh, with one row of residuals per device."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def state_specs(optimizer: optax.GradientTransformation, params: Any, axis_name: Any) -> Any:
-    """The partition specs of an optimiser's state, stacked by `stack_residuals`.
+    """Return the partition specs of an optimiser's state that `stack_residuals` has stacked.
 
-    A Python loop over a jitted ``shard_map`` carries the state as arrays of the whole mesh. Of what
-    is the same on all devices there is one, ``P()``. The residuals that `allreduce_gradients` keeps
-    with error feedback differ from device to device: they are rows of one array, ``P(axis_name)``.
+    A Python loop over a jitted ``shard_map`` carries the state as arrays of the whole mesh. Parts
+    that are the same on all devices are replicated, ``P()``. Residuals of error feedback differ
+    between devices: they are rows of one array, ``P(axis_name)``.
 
     Args:
-      optimizer: a transformation that has `allreduce_gradients` in it, or not.
+      optimizer: a transformation, with or without `allreduce_gradients` in it.
       params: a pytree of the parameters, or of their shapes (``jax.ShapeDtypeStruct``).
-      axis_name: the axis, or the tuple of axes, that `allreduce_gradients` was given.
+      axis_name: the axis, or the tuple of axes, of `allreduce_gradients`.
 
     Returns:
       A pytree like the state, for ``in_specs`` and ``out_specs``.
@@ -49,42 +49,42 @@ def state_specs(optimizer: optax.GradientTransformation, params: Any, axis_name:
 
 
 def stack_residuals(state: Any) -> Any:
-    """The state with residuals as rows: what a function under ``shard_map`` returns.
+    """Return the state with residuals as rows, to return from a function under ``shard_map``.
 
     Args:
-      state: of an optimiser, as its ``init`` or ``update`` gave it on this device.
+      state: of an optimiser: the result of its ``init`` or ``update`` on this device.
 
     Returns:
-      The same, but residuals have a leading axis of length 1, along which `state_specs` joins those
-      of all devices.
+      The state; residuals have a leading axis of length 1, along which the specs of `state_specs`
+      join the residuals of all devices.
     """
     return _map(lambda x: x[None], lambda x: x, state)
 
 
 def unstack_residuals(state: Any) -> Any:
-    """The opposite of `stack_residuals`, of what a function under ``shard_map`` gets."""
+    """Undo `stack_residuals`, on an argument of a function under ``shard_map``."""
     return _map(lambda x: x[0], lambda x: x, state)
 
 
 def resize_residuals(state: Any, ranks: int, op: str = "mean") -> Any:
-    """Divides the residuals of a stacked state among another number of ranks, and loses nothing.
+    """Distribute the residuals of a stacked state over another number of ranks, without loss.
 
-    Rank r of fewer gets the sum of the rows of ranks r, r + ranks, and so on; of more, the first
-    ones keep theirs and the others begin with zeros. A reduction by mean divides by the ranks, so
-    that rows are scaled to have the mean that they had.
+    With fewer ranks, rank r gets the sum of the rows r, r + ranks, and so on. With more, the first
+    ranks keep their rows and the others begin with zeros. For "mean", which divides by the number
+    of ranks, rows are scaled to keep their mean.
 
     Args:
-      state: of an optimiser, as `stack_residuals` makes it under ``shard_map``, or restored from a
-        checkpoint of that: residuals have a row for each rank.
-      ranks: how many rows they are to have.
-      op: that of `allreduce_gradients`: "mean" or "sum".
+      state: of an optimiser, stacked by `stack_residuals` under ``shard_map``, or restored from a
+        checkpoint of such a state: residuals have a row for each rank.
+      ranks: the new number of rows.
+      op: the ``op`` of `allreduce_gradients`: "mean" or "sum".
 
     Returns:
-      The same state with residuals of ``ranks`` rows; all else as it is.
+      The state with residuals of ``ranks`` rows; the rest is unchanged.
 
     Raises:
       UnknownNameError: for another ``op``.
-      InvalidArgumentError: for fewer ranks than one.
+      InvalidArgumentError: for ``ranks`` below 1.
 
     Example:
       >>> state = checkpointer.restore(path, target)                     # doctest: +SKIP

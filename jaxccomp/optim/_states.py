@@ -1,4 +1,4 @@
-"""The states of what is here, and which of their parts differ from rank to rank."""
+"""The states of `jaxccomp.optim`, and the parts of them that differ between ranks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from jaxccomp._api.error_feedback import flatten_residual, residual_dtype_of
 
 
 class FeedbackState(NamedTuple):
-    """What `allreduce_gradients` keeps with error feedback.
+    """The state of `allreduce_gradients` with error feedback.
 
     Attributes:
-      residual: a pytree like the gradients, of the dtypes that ``residual_dtype`` says: what the
-        codec lost of this rank's, None for leaves that are not floating. It differs from rank to
-        rank.
+      residual: a pytree like the gradients, of the dtypes that ``residual_dtype`` sets: the codec's
+        loss; None for leaves that are not floating. It differs between ranks.
     """
 
     residual: Any
 
 
 class PolicyState(NamedTuple):
-    """What `allreduce_gradients` keeps with a policy that has rules for later steps.
+    """The state of `allreduce_gradients` with a policy that has rules for later steps.
 
     Attributes:
       count: int32, steps so far; the same on all ranks.
@@ -37,13 +36,13 @@ class PolicyState(NamedTuple):
 
 
 class PowerSGDState(NamedTuple):
-    """What `powersgd` keeps.
+    """The state of `powersgd`.
 
     Attributes:
-      basis: a pytree like the gradients, of matrices with ``rank`` columns; None for leaves that
-        travel whole. The same on all ranks.
-      residual: a pytree like the gradients: what the approximation lost; None for such leaves. It
-        differs from rank to rank.
+      basis: a pytree like the gradients, of matrices with ``rank`` columns; None for uncompressed
+        leaves. The same on all ranks.
+      residual: a pytree like the gradients: the error of the approximation; None for uncompressed
+        leaves. It differs between ranks.
     """
 
     basis: Any
@@ -51,12 +50,12 @@ class PowerSGDState(NamedTuple):
 
 
 class DGCState(NamedTuple):
-    """What `dgc` keeps.
+    """The state of `dgc`.
 
     Attributes:
       count: int32, steps so far; the same on all ranks.
-      momentum: a pytree like the gradients: this rank's momentum where nothing has been sent yet.
-      unsent: a pytree like the gradients: this rank's velocity that has not been sent yet.
+      momentum: a pytree like the gradients: this rank's momentum, cleared where values were sent.
+      unsent: a pytree like the gradients: the part of this rank's velocity that is not sent yet.
     """
 
     count: Any
@@ -65,25 +64,25 @@ class DGCState(NamedTuple):
 
 
 class ECQState(NamedTuple):
-    """What `ecq` keeps.
+    """The state of `ecq`.
 
     Attributes:
-      error: a pytree like the gradients: what was lost of this rank's, the older the less. It
-        differs from rank to rank.
+      error: a pytree like the gradients: the decaying sum of this rank's errors. It differs between
+        ranks.
     """
 
     error: Any
 
 
 class OnebitAdamState(NamedTuple):
-    """What `onebit_adam` keeps.
+    """The state of `onebit_adam`.
 
     Attributes:
       count: int32, steps so far; the same on all ranks.
       mu: a pytree like the parameters: the first moment; the same on all ranks.
-      nu: a pytree like the parameters: the second moment, which stays as it is after the warm-up;
-        the same on all ranks.
-      residual: a pytree like the parameters: what the codec lost. It differs from rank to rank.
+      nu: a pytree like the parameters: the second moment, frozen after the warm-up; the same on all
+        ranks.
+      residual: a pytree like the parameters: the codec's loss. It differs between ranks.
     """
 
     count: Any
@@ -93,12 +92,12 @@ class OnebitAdamState(NamedTuple):
 
 
 class OuterState(NamedTuple):
-    """What an outer step keeps (`Outer`).
+    """The state of outer steps (`Outer`).
 
     Attributes:
-      params: a pytree like the parameters: those that all ranks had after the last outer step; the
-        same on all ranks.
-      exchange: the state of what averages the differences; its residuals differ from rank to rank.
+      params: the parameters after the last outer step; the same on all ranks.
+      exchange: the state of the transformation that averages the differences; its residuals differ
+        between ranks.
       optimizer: the state of the outer optimiser; the same on all ranks.
     """
 
@@ -108,11 +107,11 @@ class OuterState(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """What `Quorum` keeps.
+    """The state of `Quorum`.
 
     Attributes:
-      count: int32 of the host, outer steps that this state has, of this rank or of others without
-        it; a state with the same number is the same on all ranks.
+      count: int32 on the host: the number of outer steps in this state, including steps that this
+        rank missed. States with the same count have the same outer parameters.
       outer: an `OuterState`.
     """
 
@@ -121,12 +120,12 @@ class QuorumState(NamedTuple):
 
 
 class StreamingState(NamedTuple):
-    """What `Streaming` keeps.
+    """The state of `Streaming`.
 
     Attributes:
-      count: int32 of the host, inner steps so far; the same on all ranks.
-      exchanges: int32 of the host, by fragment: how many exchanges the state has the result of.
-      fragments: an `OuterState` of each fragment, whose parameters are a dict by path.
+      count: int32 on the host: inner steps so far; the same on all ranks.
+      exchanges: int32 on the host, per fragment: the number of exchanges with results in the state.
+      fragments: an `OuterState` per fragment, whose parameters are a dict by path.
     """
 
     count: Any
@@ -134,7 +133,7 @@ class StreamingState(NamedTuple):
     fragments: Any
 
 
-# By state: the parts that differ from rank to rank.
+# By type of state: the fields that differ between ranks.
 PER_RANK: dict[type, tuple[str, ...]] = {
     FeedbackState: ("residual",),
     PolicyState: ("residual",),
@@ -146,7 +145,7 @@ PER_RANK: dict[type, tuple[str, ...]] = {
 
 
 def zeros_of_rank(tree: Any, axis_name: Any, residual_dtype: str | None) -> Any:
-    """First residuals of floating leaves, of a type that varies along the axes; None for others."""
+    """Return zeros, varying along the axes, for floating leaves; None for other leaves."""
 
     def zeros(leaf: Any) -> Any:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
@@ -158,12 +157,12 @@ def zeros_of_rank(tree: Any, axis_name: Any, residual_dtype: str | None) -> Any:
 
 
 def check_state(name: str, kind: type, state: Any, updates: Any, axis_name: Any) -> None:
-    """Checks that a state is what ``init`` makes for such gradients, each rank's its own.
+    """Check that a state fits the gradients and that its per-rank fields vary along the axes.
 
     Raises:
-      InvalidArgumentError: for a state of another kind, and for parts that differ from rank to rank
-        but are of another tree or other shapes than the gradients, or by their type the same on all
-        ranks, as ``in_specs=P()`` makes them.
+      InvalidArgumentError: for a state of another type, and for per-rank fields whose tree or
+        shapes differ from the gradients', or whose type is the same on all ranks, as with
+        ``in_specs=P()``.
     """
     if not isinstance(state, kind):
         raise errors.InvalidArgumentError(

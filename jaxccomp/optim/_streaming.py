@@ -1,4 +1,4 @@
-"""Outer steps in parts: while one part of the parameters travels, training goes on."""
+"""Streaming outer steps: fragments of the parameters are exchanged during training."""
 
 from __future__ import annotations
 
@@ -23,38 +23,37 @@ from jaxccomp.optim._states import OuterState, StreamingState, require_floating
 
 @dataclasses.dataclass(frozen=True)
 class _Exchange:
-    """One under way, or over: of a fragment its number, counted from 1, and its result."""
+    """An exchange of a fragment: its number, counted from 1, and its future result."""
 
     number: int
     result: Future[tuple[Any, OuterState]]  # see Streaming._outer_step
 
 
 class Streaming:
-    """Streaming DiLoCo: parts of the parameters take turns, and travel while training goes on.
+    """Streaming DiLoCo: exchange fragments of the parameters in turn, concurrently with training.
 
     The leaves of the parameters are divided into fragments of about equal size. After step t,
     counted from 1, the exchange of fragment p begins if ``t - p * every // fragments`` is a
     multiple of ``every``: an outer step of the fragment's values at that time. ``delay`` steps
-    later its result is mixed into what the rank has then, ``mixing * own + (1 - mixing) * result``
+    later its result is mixed into the current values, ``mixing * own + (1 - mixing) * result``
     (Douillard et al. 2025, "Streaming DiLoCo with overlapping communication", algorithm 2, with H,
-    tau and alpha). So a fragment's first exchange may come after fewer steps than ``every``.
-    Fragments here are made of leaves, the largest first into the smallest fragment, where the paper
-    takes layers.
+    tau and alpha). So a fragment's first exchange may come after fewer steps than ``every``. The
+    paper's fragments are layers; here each leaf, largest first, goes to the smallest fragment.
 
-    The outer parameters, in ``state``, are the same on all ranks, bit for bit; those that ranks
-    train differ but after ``finish``. With ``mixing=0`` those of a fragment are equal once its
-    result is there. If a rank's values of a fragment are not finite, the result is NaN on all
-    ranks and the fragment's state is as it was: `finish` gives parameters to continue from. With
-    ``exclude_nonfinite=True`` in the outer step, the result is that of the other ranks.
+    The outer parameters, in ``state``, are the same on all ranks, bit for bit. The trained
+    parameters differ between ranks until ``finish``; with ``mixing=0`` a fragment's parameters are
+    equal when its result is taken. If a rank's values of a fragment are not finite, the result is
+    NaN on all ranks and the fragment's state is unchanged: `finish` returns parameters to continue
+    from. With ``exclude_nonfinite=True`` in the outer step, the result is the other ranks' mean.
 
-    On the wire: what the outer step sends for a fragment, ``fragments`` times in ``every`` steps,
-    on a duplicate of the communicator and from a thread of its own: on CPUs JAX runs what one
-    thread launches one after the other, so within the program of a step it would hold up the next.
+    On the wire: in ``every`` steps, one outer step of each fragment, on a duplicate of the
+    communicator and from a separate thread. On CPUs JAX runs the programs of one thread one after
+    the other, so on the program's thread the exchange would delay the next step.
 
     Attributes:
-      exchange_seconds: how long exchanges have taken in all, from when their values were there.
-      waited_seconds: how long inner steps were over and had to wait for a result; also ``settle``
-        and ``finish``.
+      exchange_seconds: total time of exchanges, from when their values were computed.
+      waited_seconds: total time that ``step``, ``settle`` and ``finish`` waited for results after
+        the inner steps were done.
     """
 
     def __init__(
@@ -69,18 +68,17 @@ class Streaming:
         """Communicates nothing.
 
         Args:
-          outer: what `diloco`, `local_sgd` or `sparse_loco` makes.
-          every: a fragment's exchange begins every so many steps.
-          fragments: into how many parts the parameters are divided, at most one for each leaf and
-            each of ``every`` steps.
-          delay: how many steps later the result is taken, at least 0 (``step`` waits for it) and
-            less than ``every``. Exchanges that take longer than these steps are waited for.
-          mixing: how much of what a rank has learnt meanwhile remains, from 0 to 1.
+          outer: the result of `diloco`, `local_sgd` or `sparse_loco`.
+          every: the number of steps between two exchanges of a fragment.
+          fragments: the number of fragments, at most ``every`` and the number of leaves.
+          delay: the number of steps until a result is taken, at least 0 (``step`` waits for it) and
+            less than ``every``. ``step`` waits for an exchange that takes longer.
+          mixing: the weight of the rank's own values, from 0 to 1.
           name: of the duplicate of the communicator and of the thread; the same on all ranks, and
-            another one for each of several at a time.
+            different for each `Streaming` that exists at the same time.
 
         Raises:
-          InvalidArgumentError: for arguments that are not as said.
+          InvalidArgumentError: for invalid arguments.
 
         Example:
           >>> streaming = jaxccomp.optim.Streaming(                       # doctest: +SKIP
@@ -121,10 +119,10 @@ class Streaming:
         self.waited_seconds = 0.0
 
     def init(self, params: Any) -> StreamingState:
-        """The first state, of parameters that all ranks have; it communicates nothing.
+        """Return the first state; ``params`` are the same on all ranks. Communicates nothing.
 
         Raises:
-          InvalidArgumentError: where there are fewer leaves than fragments.
+          InvalidArgumentError: if there are fewer leaves than fragments.
           UnsupportedDTypeError: for parameters that are not floating.
         """
         require_floating("Streaming", params)
@@ -135,22 +133,21 @@ class Streaming:
     def step(
         self, params: Any, state: StreamingState, comm: Any = None
     ) -> tuple[Any, StreamingState]:
-        """What a program calls after every inner step, outside of ``jax.jit``.
+        """Begin exchanges and take results; call it after every inner step, outside of ``jax.jit``.
 
         Args:
-          params: what this rank has after the step; not donated.
-          state: what the last call gave.
-          comm: the communicator whose ranks take part in exchanges that begin now; by default that
-            of the outer step's options.
+          params: this rank's parameters after the step; not donated.
+          state: the result of the last call.
+          comm: the communicator whose ranks take part in exchanges that begin now; by default the
+            communicator of the outer step's options.
 
         Returns:
-          ``(params, state)`` for the next step: the same parameters, but for fragments whose result
-          was due.
+          ``(params, state)`` for the next step. Only fragments whose result was due have changed.
 
         Raises:
-          InvalidArgumentError: for parameters that are not those of ``init``, and for a state that
-            was saved without `settle` while an exchange was under way.
-          JaxRuntimeError: what a failed exchange has raised, on the step that takes its result.
+          InvalidArgumentError: for parameters of other structure, shape or dtype than in ``init``,
+            and for a state that was saved without `settle` during an exchange.
+          JaxRuntimeError: the error of a failed exchange, in the step that takes its result.
         """
         count = int(state.count) + 1
         parts = self._split(params)
@@ -158,7 +155,7 @@ class Streaming:
         for p, part in enumerate(parts):
             number = self._begun(p, count)
             if number > self._begun(p, count - 1):
-                # A copy, as the next step may be given these parameters to overwrite.
+                # A copy, since the next inner step may donate these parameters.
                 self._begin(p, number, jax.tree.map(jnp.copy, part), state.fragments[p], comm)
         due = [
             p
@@ -169,29 +166,29 @@ class Streaming:
         mixed = {}
         for p in due:
             exchange = self._exchanges.get(p)
-            finite = True  # of an exchange before a restart it is not known, and its state is
+            finite = True  # unknown after a restart; the state then has finite values
             if exchange is not None and exchange.number == state.exchanges[p]:
                 finite = exchange.result.result()[0]
             mixed.update(self._mix(parts[p], state.fragments[p].params, finite))
         return _replaced(params, mixed), state
 
     def settle(self, state: StreamingState) -> StreamingState:
-        """Waits for all exchanges, and gives the state with their results: what to save.
+        """Wait for all exchanges, and return the state with their results, for a checkpoint.
 
-        Training goes on from it, here or in another program, as if it had not been saved. Results
-        are taken by ``step`` when they are due, as ever.
+        Training that continues from it, here or in another program, has the same results as
+        without the checkpoint: ``step`` still mixes in each result when it is due.
         """
         return self._take((), state, int(state.count), range(len(self._begins)))
 
     def finish(self, params: Any, state: StreamingState) -> tuple[Any, StreamingState]:
-        """Waits for all exchanges, and gives the outer parameters: the same on all ranks.
+        """Wait for all exchanges, and return the outer parameters: the same on all ranks.
 
-        For the end of training, or to evaluate; what this rank has learnt since its last exchanges
-        is not in them.
+        For the end of training, or for evaluation. They do not include this rank's inner steps
+        since its last exchanges.
 
         Args:
-          params: what this rank has; only their structure counts.
-          state: what the last ``step`` gave.
+          params: this rank's parameters; only their structure is used.
+          state: the result of the last ``step``.
 
         Returns:
           ``(params, state)``: the outer parameters and the settled state.
@@ -206,9 +203,9 @@ class Streaming:
         return _replaced(params, outer), state
 
     def _begun(self, p: int, count: int) -> int:
-        """How many exchanges of fragment p have begun after so many steps."""
+        """Return the number of exchanges of fragment p that have begun after ``count`` steps."""
         begun = max(0, (count - self._begins[p]) // self._every + 1)
-        return begun if self._begins[p] else max(0, begun - 1)  # none after no step
+        return begun if self._begins[p] else max(0, begun - 1)  # none at step 0
 
     def _begin(self, p: int, number: int, part: Any, state: OuterState, comm: Any) -> None:
         if self._outer.mesh is None:
@@ -219,7 +216,7 @@ class Streaming:
         self._exchanges[p] = _Exchange(number, self._background.start(self._run, part, state, comm))
 
     def _outer_step(self, part: Any, state: OuterState, comm: Any) -> tuple[Any, OuterState]:
-        """Whether the step is finite, on a mesh for each row, and the state."""
+        """Do the outer step; return whether it is finite (on a mesh per row), and the state."""
         params, state = self._outer.step(part, state, comm=comm)
         leaf = next(iter(params.values()))  # in a bad step all values are NaN
         rows = 0 if self._outer.mesh is None else 1
@@ -233,7 +230,7 @@ class Streaming:
         return result
 
     def _take(self, params: Any, state: StreamingState, count: int, which: Any) -> StreamingState:
-        """The state with the results of exchanges that have begun, of these fragments."""
+        """Return the state with the results of the exchanges begun, of the fragments ``which``."""
         fragments, exchanges = list(state.fragments), np.array(state.exchanges)
         for p in which:
             number = self._begun(p, count)
@@ -247,7 +244,7 @@ class Streaming:
                     "middle of one. Save what settle(state) gives."
                 )
             if not exchange.result.done():
-                # Only what inner steps do not take themselves is waiting: they run asynchronously.
+                # Exclude the time of inner steps, which run asynchronously.
                 jax.block_until_ready(params)
                 begin = time.perf_counter()
                 exchange.result.exception()
@@ -257,7 +254,7 @@ class Streaming:
         return StreamingState(state.count, exchanges, tuple(fragments))
 
     def _split(self, params: Any) -> list[dict[str, Any]]:
-        """The fragments of parameters: leaves by path. It follows from shapes alone."""
+        """Return the fragments, dicts of leaves by path; they depend on shapes and paths only."""
         leaves = {keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
         if len(leaves) < len(self._begins):
             raise errors.InvalidArgumentError(
@@ -267,7 +264,7 @@ class Streaming:
         parts: list[dict[str, Any]] = [{} for _ in self._begins]
         sizes = [0] * len(parts)
         for path in sorted(leaves, key=lambda path: (-np.size(leaves[path]), path)):
-            # By number of leaves where sizes are equal, so that none remains empty.
+            # If sizes are equal, the one with fewer leaves, so that none remains empty.
             smallest = min(range(len(parts)), key=lambda p: (sizes[p], len(parts[p])))
             parts[smallest][path] = leaves[path]
             sizes[smallest] += np.size(leaves[path])
@@ -279,7 +276,7 @@ class Streaming:
                 f"Streaming: the state has {len(state.fragments)} fragments, not {len(parts)}; it "
                 "is that of another Streaming."
             )
-        if self._outer.mesh is None:  # else they are rows, which the outer step looks at
+        if self._outer.mesh is None:  # on a mesh the outer step checks them
             for part, fragment in zip(parts, state.fragments, strict=True):
                 check_alike("Streaming", part, fragment.params)
 
@@ -294,7 +291,7 @@ def _check_number(name: str, value: Any, least: int, most: int | None = None) ->
 
 
 def _mix(mixing: float, own: Any, outer: Any, finite: Any) -> Any:
-    """New arrays, never those of the state, which programs might overwrite."""
+    """Return new arrays, not the state's, since programs may donate the result."""
 
     def mix(x: Any, y: Any) -> Any:
         y = jnp.broadcast_to(y, x.shape)

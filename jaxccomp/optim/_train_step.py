@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class TrainStep(NamedTuple):
-    """What `train_step` makes.
+    """The result of `train_step`.
 
     Attributes:
-      init: ``init(params)`` gives the parameters, the same on all ranks, and the first state.
-      step: ``step(params, state, *batch)`` gives the next ones, and the mean of the loss over all
-        ranks; with ``has_aux`` the auxiliary output, too. It is jitted, and the parameters and the
-        state that it is given are donated.
+      init: ``init(params)`` returns the parameters, the same on all ranks, and the first state.
+      step: ``step(params, state, *batch)`` returns the next parameters and state, and the mean of
+        the loss over all ranks; with ``has_aux`` also the auxiliary output. It is jitted, and
+        donates the given parameters and state.
     """
 
     init: Callable[[Any], tuple[Any, Any]]
@@ -48,29 +48,28 @@ def train_step(
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> TrainStep:
-    """A data-parallel training step: gradients, their mean over all ranks, and the update.
+    """Returns a data-parallel training step: gradients, their mean over all ranks, and the update.
 
-    Between processes each rank gives its own batch. With ``axis_name`` and ``mesh`` one process
-    gives the whole batch, of which each device takes its part of the first dimension, and each
-    device's residuals are rows of the state (`state_specs`). Scalars of the batch, typed PRNG keys
-    among them, go to all devices as they are; ``jax.random.fold_in(key,
-    jax.lax.axis_index(axis_name))`` gives each device a key of its own.
+    Between processes each rank passes its own batch. With ``axis_name`` and ``mesh`` one process
+    passes the whole batch, split over the devices along the first dimension, and the state has a
+    row of residuals per device (`state_specs`). Scalars of the batch, such as typed PRNG keys, are
+    replicated; ``jax.random.fold_in(key, jax.lax.axis_index(axis_name))`` returns a different key
+    on each device.
 
     On the wire: in ``init``, between processes, one `jaxccomp.bcast` of the parameters with
-    "lossless"; in ``step``, what `allreduce_gradients` sends, and the loss.
+    "lossless"; in ``step``, as `allreduce_gradients`, and the loss.
 
     Args:
-      loss: ``loss(params, *batch)`` gives a scalar, the mean over the batch. ``params`` is a
-        pytree: of linen the variables, of nnx what ``nnx.split(model, nnx.Param)`` gives. With
-        ``has_aux`` it gives a pair, the scalar and a pytree of arrays.
+      loss: ``loss(params, *batch)`` returns a scalar, the mean over the batch. ``params`` is a
+        pytree, such as linen's variables or the parameters of ``nnx.split(model, nnx.Param)``. With
+        ``has_aux`` it returns a pair, the scalar and a pytree of arrays.
       optimizer: of optax. It gets the mean of the gradients.
       error_feedback: as for `allreduce_gradients`.
       bucket_bytes: as for `allreduce_gradients`.
       policy: as for `allreduce_gradients`.
       mesh: with ``axis_name``, the mesh that has this axis.
       has_aux: whether ``loss`` has auxiliary output, as for ``jax.grad``. It is not reduced:
-        between processes ``step`` gives each rank its own, with ``mesh`` that of all devices, with
-        a row for each.
+        between processes ``step`` returns the rank's own, with ``mesh`` a row per device.
       residual_dtype: as for `allreduce_gradients`.
 
     Returns:
@@ -132,7 +131,7 @@ def train_step(
         specs = state_specs(chain, params, axis_name)
 
         def on_device(params: Any, state: Any, *batch: Any) -> tuple[Any, ...]:
-            # By parameters that vary, so that each device's gradients are its own.
+            # With invariant parameters, jax.grad would sum the gradients over the devices.
             own = jax.lax.pcast(params, axis_name, to="varying")
             params, state, value, *aux = update(own, params, unstack_residuals(state), batch)
             rows = jax.tree.map(lambda x: _compat.vary(jnp.asarray(x), names)[None], aux)
@@ -149,7 +148,7 @@ def train_step(
 
 
 def _batch_specs(batch: Sequence[Any], mesh: Mesh, names: Sequence[Any]) -> Any:
-    """Arrays are split along their first dimension; scalars and keys go whole to all devices."""
+    """Return specs that split arrays along their first dimension and replicate scalars."""
     devices = math.prod(mesh.shape[name] for name in names)
 
     def spec(path: Any, leaf: Any) -> PartitionSpec:
