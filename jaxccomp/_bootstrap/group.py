@@ -1,4 +1,4 @@
-"""Groups of processes that need neither MPI nor ``jax.distributed``, and may shrink and grow.
+"""Groups of processes without MPI and ``jax.distributed``, which may shrink and grow.
 
 All members know the worker address, the listening address and the host of each other process.
 A process keeps its number for good, and numbers are never reused, so a communicator is an ordered
