@@ -110,7 +110,7 @@ def reduce_scatter_with_feedback(
 
 
 def check_op(name: str, op: str) -> None:
-    """Raise unless the reduction is linear (sum, mean): only then can a later step correct it."""
+    """Raise unless the reduction is linear (sum, mean): later steps can then add lost values."""
     if op not in _REDUCTIONS:
         hint = ""
         if op in REDUCE_OPS:

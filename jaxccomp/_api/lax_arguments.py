@@ -37,7 +37,7 @@ def only_raw(name: str, how: How) -> None:
 
 
 def dimension_of(name: str, what: str, dimension: int, rank: int) -> int:
-    """Return ``dimension`` counted from the front; raise unless ``rank`` dimensions have it."""
+    """Return ``dimension`` counted from the front; raise unless it is one of ``rank``."""
     if not -rank <= dimension < rank:
         raise errors.InvalidArgumentError(
             f"{name}: {what}={dimension} is out of range for {rank} dimensions."

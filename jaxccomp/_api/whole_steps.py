@@ -2,7 +2,7 @@
 
 A step is bad if one of its results is not finite. Reductions give all ranks the same results, so
 all ranks find the same steps bad without a message. In a bad step all floating results are NaN and
-the state does not change: nothing was delivered, so the residual must keep it.
+the state does not change: a new residual would count values as delivered that were not.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Node:
 
         Args:
           now: the time, in seconds.
-          known: the members without those that have left by themselves; by default all.
+          known: the members that have not left by themselves; by default all.
           join: a dict; "processes" holds the numbers of the joining processes, and the whole dict
             is passed on in `Membership.detail`.
         """
@@ -166,7 +166,7 @@ class Node:
         self._lost.add(process)
 
     def suspect(self, process: int) -> None:
-        """Records that another process has lost ``process``: a shorter silence suffices then."""
+        """Records that another process has lost ``process``: a quarter of the silence is enough."""
         self._suspected.add(process)
 
     def refuse(self, process: int) -> None:
@@ -182,7 +182,7 @@ class Node:
         return " and ".join(texts) or "no leader has decided"
 
     def lacks_majority(self, now: float) -> bool:
-        """Return whether the processes that are not missing are no quorum."""
+        """Return whether this process leads, and misses so many members that there is no quorum."""
         if self._leader(now) != self.process:
             return False  # the leader decides
         here = [p for p in self._known if p == self.process or not self._misses(p, now)]

@@ -15,8 +15,8 @@ from jaxccomp._native import platforms
 def wait() -> None:
     """Returns when all computations of this thread on this process's devices have run.
 
-    Waits for those of other threads too, if the program still holds their results. Errors are
-    ignored: a program sees them when it reads its results.
+    Also waits for computations of other threads if the program still holds their results. Ignores
+    errors: a program sees them when it reads its results.
     """
     for platform in platforms.TABLE.values():
         _wait_for(platform)

@@ -23,7 +23,7 @@ from jaxccomp._bootstrap.launchers import Launcher, launcher
 
 # The interval at which a wait checks whether the awaited processes still live.
 _LOOKS_EVERY_SECONDS = 0.2
-# Tags on COMM_WORLD, used only when init() fails: the question "who is here?", and its answer.
+# Tags on COMM_WORLD, used only when init() fails: the question "are you here?", and its answer.
 _WHO, _HERE = 32763, 32764
 _ANSWER_SECONDS = 1.0
 _MOST_ASKED = 512
@@ -204,7 +204,7 @@ class WorldDuplicates:
         return made
 
     def _answer(self) -> None:
-        """Answers ranks whose deadline has passed that this process is here."""
+        """Tells ranks whose deadline has passed that this process is here."""
         world, status = self.mpi.COMM_WORLD, self.mpi.Status()
         while world.Iprobe(self.mpi.ANY_SOURCE, _WHO, status):
             world.Recv(bytearray(0), status.source, _WHO)
