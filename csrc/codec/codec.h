@@ -44,7 +44,8 @@ struct CodingContext {
 
   Workspace& workspace;
   // Null, or a reference: `count` values that encoder and decoder both have, such as the parameters before
-  // an update. The difference to it is encoded: the XOR by a lossless codec, otherwise the numerical one.
+  // an update. The difference to it is encoded: the XOR by a lossless codec, otherwise the numerical one. Decoding
+  // needs the same reference.
   const void* ref = nullptr;
   RandomKey key;
   int64_t first = 0;   // position in the tensor of the chunk's first value

@@ -27,7 +27,7 @@ bool IsNoise(const uint8_t* sample, int64_t count) {
 }
 
 // Writes a sort key for each byte that occurs: count << 8 | ~byte. Commoner bytes have greater keys; among
-// equally common bytes, the smaller byte has. Returns the number of keys.
+// equally common bytes, the smaller one has the greater key. Returns the number of keys.
 int Keys(const Kernels& kernels, const uint8_t* sample, int64_t count, int32_t* keys) {
   uint16_t counts[256];
   kernels.histogram(sample, count, counts);
