@@ -1,3 +1,5 @@
+"""Communicators in a world of one, and detection of launchers."""
+
 import pytest
 
 from jaxccomp import comm, errors
