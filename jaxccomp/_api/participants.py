@@ -15,7 +15,7 @@ class Participants(NamedTuple):
     Attributes:
       comm: the participants' communicator.
       done: the maximum of the steps that each participant has done.
-      root: the lowest rank that has done so many.
+      root: the lowest rank that has done this maximum.
       some_behind: whether a participant has done fewer.
     """
 

@@ -32,7 +32,7 @@ class PeerTable:
 
     Attributes:
       rows: the records that the processes sent when they joined.
-      workers: addresses of their UCX workers; b"" for processes that have gone for good.
+      workers: addresses of their UCX workers; b"" for processes that have left or ended.
       salt: the secret in UCX messages is derived from it and the job's secret.
     """
 

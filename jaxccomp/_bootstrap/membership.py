@@ -1,7 +1,7 @@
 """Shrinks a group to the remaining members, and admits processes that ask to join.
 
 Each member has a `Node` of the consensus on its group's membership (`consensus.py`). This module
-connects the nodes: messages travel through the rendezvous, a process's record is a file that only
+connects the nodes: the rendezvous sends messages, a process's record is a file that only
 this host has, and this host's process table shows which processes have ended.
 """
 

@@ -71,7 +71,7 @@ class Rendezvous:
         # Connections closed before they were authenticated, by reason.
         self.closed_unauthenticated = {"silent": 0, "evicted": 0, "refused": 0}
         self.wait_list = WaitList()
-        # Listening addresses of all processes; None: the process has gone for good.
+        # Listening addresses of all processes; None: the process has left or ended.
         self.addresses: list[SocketAddress | None] = []
         self.process: int | None = None  # this process's number, once known
         self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
@@ -275,7 +275,7 @@ class Rendezvous:
     def post(self, process: int, message: dict[str, Any]) -> None:
         """Sends a one-way message to another process; it may be lost.
 
-        Messages from one process to another travel on one connection, in order.
+        Messages from one process to another are sent on one connection, in order.
         """
         with self._lock:
             posts = self._posts.get(process)
