@@ -1,4 +1,4 @@
-"""Every option of the package in one table: name, type, default, choices, meaning.
+"""The table of all options of the package: name, type, default, choices, meaning.
 
 An option's value is, in this order of precedence: the argument of ``set``, the environment variable
 ``JAXCCOMP_<NAME>`` (read once, at import), the default. Options marked ``engine`` are also passed
@@ -56,7 +56,7 @@ class Option:
         return converted
 
     def text(self, value: Any) -> str:
-        """``value`` as the engine reads it: true and false are "1" and "0"."""
+        """Return ``value`` as text for the engine: true and false are "1" and "0"."""
         return str(int(value)) if self.type is bool else str(value)
 
 
@@ -290,22 +290,22 @@ _listeners: list[Callable[[Option, Any], None]] = []
 
 
 def options() -> tuple[Option, ...]:
-    """The table: every option with its type, default, choices and meaning."""
+    """Return the table of options."""
     return _TABLE
 
 
 def get(name: str) -> Any:
-    """The value of option ``name``."""
+    """Return the value of option ``name``."""
     option = _lookup(name)
     return _values.get(name, option.default)
 
 
 def choices(name: str) -> tuple[Any, ...]:
-    """The allowed values of option ``name``; empty if it has no fixed set."""
+    """Return the allowed values of option ``name``; empty if it has no fixed set."""
     return _lookup(name).choices
 
 
-def set(name: str, value: Any) -> None:  # noqa: A001 - config.set reads as what it does
+def set(name: str, value: Any) -> None:  # noqa: A001 - always called as config.set
     """Sets option ``name``, for all later operations of this process."""
     option = _lookup(name)
     parsed = option.parse(value)

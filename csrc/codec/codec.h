@@ -1,5 +1,5 @@
-// The interface of codecs. A codec encodes chunks of values of one dtype to bytes, and decodes them. It
-// is immutable and shared by all threads. Chunks decode independently. The bytes: docs/wire_format.md.
+// The interface of codecs. A codec encodes chunks of values of one dtype to bytes, and decodes each chunk
+// without the others. It is immutable and shared by all threads. The bytes: docs/wire_format.md.
 #pragma once
 
 #include <cstddef>
@@ -43,9 +43,9 @@ struct CodingContext {
   explicit CodingContext(Workspace& w) : workspace(w) {}
 
   Workspace& workspace;
-  // Null, or a reference: `count` values that both sides have, such as the parameters before an update.
-  // The difference is encoded: the XOR with a lossless codec, else the numerical one. Decoding needs the
-  // same values.
+  // Null, or a reference: `count` values that encoder and decoder both have, such as the parameters before
+  // an update. The difference to it is encoded: the XOR by a lossless codec, otherwise the numerical one. Decoding
+  // needs the same reference.
   const void* ref = nullptr;
   RandomKey key;
   int64_t first = 0;   // position in the tensor of the chunk's first value
@@ -66,10 +66,10 @@ class Codec {
     bool fixed_rate = false;           // the encoded size depends on dtype and count only
     bool one_pass_merge = false;       // DecodeMerge decodes a few values at a time
     bool takes_reference = false;      // computes the difference to a reference itself
-    bool slow = false;                 // maybe only a few MB/s: a chunk takes tens of milliseconds
+    bool slow = false;                 // possibly only a few MB/s: a chunk takes tens of milliseconds
     bool runs_on_host = true;          // false: values must be on a device that has the codec
-    bool draws_alike = false;          // members draw the same random numbers for the same values of an
-                                       // operation, so that the values that it keeps add up
+    bool draws_alike = false;          // all ranks of an operation draw the same random numbers, so that they
+                                       // keep values at the same positions, which add up
     DTypeSet dtypes = 0;               // values of other dtypes are sent raw
   };
 
@@ -81,14 +81,14 @@ class Codec {
   virtual ErrorBound Bound(DType) const { return {}; }
   // The dtype of the encoded bytes as an array, for a second stage.
   virtual DType EncodedDType(DType) const { return DType::kUInt8; }
-  // The bytes that Encode needs, an upper bound of an encoding; with fixed_rate, its exact size. -1 if
+  // The bytes that Encode needs: an upper bound of an encoding's size; with fixed_rate the exact size. -1 if
   // `count` is negative or the bytes overflow.
   virtual int64_t MaxEncodedBytes(DType dtype, int64_t count) const = 0;
-  // A lower bound of an encoding's bytes.
+  // A lower bound of an encoding's size.
   virtual int64_t MinEncodedBytes(DType dtype, int64_t count) const {
     return traits_.fixed_rate ? MaxEncodedBytes(dtype, count) : count > 0;
   }
-  // The same without a reference: bounds the memory that a few hostile bytes can allocate.
+  // The lower bound without a reference. It limits the memory that a few hostile bytes make a decoder allocate.
   virtual int64_t MinAloneEncodedBytes(DType dtype, int64_t count) const {
     return MinEncodedBytes(dtype, count);
   }
@@ -114,13 +114,13 @@ class Codec {
  protected:
   explicit Codec(Traits traits) : traits_(std::move(traits)) {}
 
-  // The implementations of the functions above, after dtype, count and sizes have been checked. `count`
-  // is 0 only if the encoding of no values has bytes. There is no reference unless `takes_reference`.
+  // The implementations of the functions above. Dtype, count and sizes are checked. `count` is 0 only if an
+  // encoding of no values has bytes. There is no reference unless `takes_reference`.
   virtual Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,
                            const CodingContext& context) const = 0;
   virtual Status DoDecode(DType dtype, std::span<const std::byte> src, void* dst, int64_t count,
                           const CodingContext& context) const = 0;
-  // By default first decodes all values into the workspace. One-pass codecs use codec/merge.h.
+  // The default decodes all values into the workspace first. One-pass codecs use codec/merge.h.
   virtual Status DoDecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op,
                                DType acc_dtype, void* acc, int64_t count,
                                const CodingContext& context) const;

@@ -57,7 +57,7 @@ class Bench {
   Result<Measurement> Run() {
     Measurement result;
     merges_ = CheckReducible(plan_.dtype, ReduceOp::kSum, false).ok();
-    for (MeasuredChunk& chunk : chunks_) {   // learns all sizes, and touches all memory first
+    for (MeasuredChunk& chunk : chunks_) {   // first get all sizes and touch all memory
       Status status = Encode(chunk);
       if (status.ok()) status = Decode(chunk);
       if (!status.ok()) return status;
@@ -126,7 +126,7 @@ class Bench {
   // Times the four steps over the chunks, round by round, and adds the medians to `seconds`.
   void AddRounds(std::span<MeasuredChunk> chunks, double most_seconds, double seconds[4]) {
     std::vector<double> times[4];
-    // A small working set is run several times per reading of the clock.
+    // Repeats a small working set between two readings of the clock.
     int64_t bytes = 0;
     for (const MeasuredChunk& c : chunks) bytes += Bytes(c);
     const int64_t turns = std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(bytes, 1));

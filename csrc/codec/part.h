@@ -10,7 +10,7 @@
 
 namespace jaxccomp {
 
-// Without a codec (null), a code is the raw values in all functions.
+// In all functions, a null codec means that a code is the raw values.
 
 // kDataLoss if `code` is not a code of `count` values.
 Status DecodePart(const Codec* codec, DType dtype, std::span<const std::byte> code, void* dst,

@@ -1,4 +1,4 @@
-// The codec "raw": the bytes as they are.
+// The codec "raw": the unencoded bytes.
 #include <cstring>
 
 #include "codec/merge.h"

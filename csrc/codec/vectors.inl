@@ -1,6 +1,6 @@
-// Vectors of the instruction set that the including file is compiled for: AVX2, or AVX-512 with VBMI and VBMI2.
-// Kernels on top of them are written once. Everything is in an unnamed namespace, so that the linker cannot use a
-// function compiled for a newer processor on an older one.
+// Vectors of the instruction set for which the including file is compiled: AVX2, or AVX-512 with VBMI and VBMI2.
+// Kernels are written once, with these vectors. Everything is in an unnamed namespace, so that the linker cannot
+// use a function compiled for a newer processor on an older one.
 //
 // The types are the compiler's vectors (GCC, Clang), with C++'s operators per lane. vectors_avx2.inl and
 // vectors_avx512.inl define the same further operations:

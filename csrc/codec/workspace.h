@@ -1,5 +1,5 @@
-// Scratch memory that is kept between calls, so that repeated coding does not allocate. One per
-// coding thread; used by one call at a time.
+// Scratch memory that is kept between calls, so that repeated coding does not allocate. Each coding thread
+// has one; one call at a time uses it.
 #pragma once
 
 #include <cstddef>

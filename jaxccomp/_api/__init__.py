@@ -1,1 +1,1 @@
-"""What users call, made of operands, options and pytrees: checks, defaults, documentation."""
+"""The public operations: argument checks, defaults, pytrees, documentation."""

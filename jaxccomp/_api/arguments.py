@@ -1,4 +1,4 @@
-"""Checks the arguments of an operation while it is traced, and makes its `Call` of them."""
+"""Checks the arguments of an operation at trace time, and makes its `Call`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make_call(
     referenced: bool = False,
     **others: object,
 ) -> Call:
-    """The call that these arguments describe; raises what is wrong with them."""
+    """Return the call that these arguments describe; raise if they are invalid."""
     _refuse(collective, others)
     if axis_name is not None and comm is not None:
         raise errors.InvalidArgumentError(
@@ -125,10 +125,10 @@ def check_options(
     axis_index_groups: Groups | None = None,
     **others: object,
 ) -> None:
-    """Raises what `make_call` would that does not depend on the ranks.
+    """Make the checks of `make_call` that do not depend on the ranks.
 
-    For functions that are given the arguments before there is an operation, so that a mistake is
-    told where it was made.
+    For functions that get the options before they call the operation: the error then shows the
+    line with the mistake.
     """
     del axis_name, comm, axis_index_groups
     _refuse(collective, others)
@@ -139,10 +139,10 @@ def check_options(
 
 
 def check_varies(call: Call, tree: Any) -> None:
-    """Refuses to average, or to encode and add up, what is one and the same on all ranks.
+    """Refuse a mean, or a reduction with a codec, of values that are the same on all ranks.
 
-    Under ``check_vma`` the derivative by what is the same on all ranks is their sum already: to
-    take a mean of it again would be wrong by the number of ranks, and compress nothing.
+    Under ``check_vma`` the gradient of parameters that do not vary is the sum over all ranks
+    already. A mean of it would be wrong by the number of ranks, and nothing would be compressed.
 
     Raises:
       InvalidArgumentError: for a traced floating leaf that does not vary along the call's axes.
@@ -150,7 +150,7 @@ def check_varies(call: Call, tree: Any) -> None:
     if not call.axes or not _compat.checks_varying():
         return
     if call.reduce_op != "mean" and codecs.is_raw(call.codec):
-        return  # it may count, as jax.lax.psum(1, axis) does
+        return  # may count ranks, as jax.lax.psum(1, axis) does
     axes = call.axes[0] if len(call.axes) == 1 else call.axes
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if not _compat.is_tracer(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -171,7 +171,7 @@ def check_varies(call: Call, tree: Any) -> None:
 
 
 def rank_in(collective: str, what: str, rank: Any, size: int) -> int:
-    """``rank`` as an int, checked to be one of ``size``."""
+    """Return ``rank`` as an int; raise unless it is in [0, size)."""
     if _compat.is_tracer(rank) or isinstance(rank, (bool, np.bool_)):
         raise errors.InvalidArgumentError(
             f"{collective}: {what} must be a Python integer known when tracing, not {rank!r}."
@@ -191,7 +191,7 @@ def rank_in(collective: str, what: str, rank: Any, size: int) -> int:
 
 
 def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
-    """Row counts of a v-variant, flat: one per rank, or source by destination."""
+    """Return row counts of a v-variant, flat: one per rank; for alltoallv [source][destination]."""
     shape = (size, size) if collective == "alltoallv" else (size,)
     form = "[source][destination]" if collective == "alltoallv" else "[rank]"
     if _compat.is_tracer(counts):
@@ -214,9 +214,9 @@ def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
 def partner(
     collective: str, what: str, ranks: Ranks, rank: int, size: int, *, anybody: int | None = None
 ) -> int:
-    """The partner of ``rank``: ``ranks`` itself, or its entry for ``rank``; -1 for nobody.
+    """Return the partner of ``rank``: ``ranks`` itself, or its entry for ``rank``; -1: none.
 
-    ``anybody`` is a number that is allowed as well.
+    ``anybody`` is a wildcard that is also allowed.
     """
     if callable(ranks):
         ranks = ranks(rank)
@@ -235,7 +235,7 @@ def partner(
 
 
 def check_dtype(call: Call, dtype: Any) -> None:
-    """Raises unless values of ``dtype`` can be reduced as ``call`` asks."""
+    """Raise unless the reduction of ``call``, if any, is defined for ``dtype``."""
     op = call.reduce_op
     if not op:
         return
@@ -302,9 +302,9 @@ def _groups(
 
 
 def _refuse(collective: str, others: Mapping[str, object]) -> None:
-    """Raises where there is a keyword argument that no operation has."""
+    """Raise if ``others``, the unknown keyword arguments, is not empty."""
     for name in others:
-        # What functions pass on themselves is none of their callers' options.
+        # Set by the operations, not by users.
         internal = ("op", "root", "referenced")
         valid = [each for each in make_call.__kwdefaults__ if each not in internal]
         error = errors.unknown(f"keyword argument of {collective}:", name, valid)
@@ -322,7 +322,7 @@ def _reduce_op(collective: str, op: str | None) -> str:
 
 
 def _names_codec(text: object) -> bool:
-    """Whether an argument looks like the spec of a codec."""
+    """Return whether an argument looks like a codec spec."""
     return re.split(r"[:|]", str(text))[0].strip() in codecs.table()
 
 
@@ -333,7 +333,7 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
     if not codecs.is_raw(text):
         return codecs.canonical(text)
     if text == "auto":
-        # Exact, and what a reference is there for. "delta" is the engine's, on the CPU.
+        # The lossless codec that uses references best. The engine has "delta" on CPUs only.
         return "delta" if jax.default_backend() == "cpu" else "lossless"
     raise errors.InvalidArgumentError(
         f"{collective}: ref= needs a codec, such as codec='lossless'; with codec={codec!r} the "

@@ -1,4 +1,4 @@
-"""A thread of the package's own, in which operations run beside the program."""
+"""A background thread for operations that run concurrently with the program."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ T = TypeVar("T")
 
 
 class Background:
-    """Calls functions one after the other in a thread of its own.
+    """Calls functions in order, in its own thread.
 
-    On CPUs JAX runs the programs that one thread launches one after the other, so an operation that
-    waits for other ranks holds up what the same thread launches next. Programs of another thread
-    run beside. The engine matches launches by the thread's name, so it is the same on all ranks.
+    On CPUs JAX runs the programs of one thread in order: an operation that waits for other ranks
+    delays the next program of its thread. Programs of different threads run concurrently.
     """
 
     def __init__(self, name: str):
         """Starts no thread yet.
 
         Args:
-          name: of the thread, the same on all ranks.
+          name: the thread's name, by which the engine matches launches; the same on all ranks.
         """
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"jaxccomp-{name}")
 
     def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Calls ``function`` after those before it; Python ends only when it has returned."""
+        """Queue a call of ``function``. The interpreter exits only after it has returned."""
 
         def run() -> T:
             with launch_places.own_settings():

@@ -1,4 +1,4 @@
-"""Reduction with error feedback: what a lossy codec lost travels with the next values."""
+"""Reductions with error feedback: the error of a lossy codec is added to the next values."""
 
 from __future__ import annotations
 
@@ -26,40 +26,38 @@ _START = "Start with jax.tree.map(lambda x: jax.numpy.zeros_like(x, dtype='float
 def allreduce_with_feedback(
     x: T, residual: T, op: str = "mean", **options: Unpack[Options]
 ) -> tuple[T, T]:
-    """Reduces ``x`` plus what was lost before, and gives what is lost now.
+    """Reduce ``x`` plus the residual of the last call; return the new residual too.
 
-    This rank contributes ``p = x + residual``. What the codec loses of it,
-    ``p - decode(encode(p))``, is the new residual; values that this rank merges itself, raw, lose
-    nothing. Where it encodes what it has merged, for all or for the next rank of a ring, it also
-    keeps what that loses: as much as its next contribution needs to make up for it. So over a
-    sequence of steps nothing is lost, with any algorithm: the results add up to the reduction of
-    all ``x``, less that of what the last residuals hold (Seide et al. 2014; Karimireddy et al.
-    2019; Tang et al. 2019 for what is lost after merging).
+    This rank contributes ``p = x + residual``. The new residual is the encoding error,
+    ``p - decode(encode(p))``; values that this rank merges itself, raw, have no error. If this rank
+    encodes merged values, for all ranks or for the next rank of a ring, the residual also has the
+    error of these, scaled so that its next contribution makes up for it. So over a sequence of
+    steps nothing is lost, with any algorithm: the sum of the results is the reduction of all ``x``,
+    minus the reduction of the last residuals (Seide et al. 2014; Karimireddy et al. 2019; Tang et
+    al. 2019 for errors after merging).
 
-    A step is bad if a value of the reduction is not finite: a rank's gradient has overflowed, say.
-    All floating results are NaN then, on all ranks, and the residual stays as it was, as if the
-    step had not been. So until the results are known, the old residual stays in memory beside the
-    new one.
+    A step is bad if a value of the reduction is not finite, for example because a rank's gradient
+    has overflowed. Then all floating results are NaN on all ranks, and the residual does not
+    change. The old residual stays in memory until the results are known.
 
-    A leaf and its residual are added, coded and reduced in the wider dtype of both. What the result
-    loses when it is rounded to the leaf's dtype is in the residual, too.
+    A leaf and its residual are added, encoded and reduced in the wider dtype of both. The residual
+    also has the error of rounding the result to the leaf's dtype.
 
-    On the wire: as `allreduce` of ``x + residual``. Along an axis of ``vmap`` nothing travels, and
+    On the wire: as `allreduce` of ``x + residual``. Along an axis of ``vmap`` nothing is sent, and
     nothing is lost. It has no derivative.
 
     Args:
       x: pytree of arrays of any shape, the same on all ranks. Leaves that are not floating are
-        reduced as `allreduce` does.
-      residual: a pytree like ``x``: zeros at first, then what the last call gave. Its leaves may
-        have another floating dtype than those of ``x``, and keep it: float32 for bfloat16 and
-        float16, in which small values would vanish beside large ones, so that they would never
-        arrive. Instead of leaves that are not floating it may have None; whatever is there comes
-        back as it is.
+        reduced as by `allreduce`.
+      residual: a pytree like ``x``: zeros at first, then the residual of the last call. Its leaves
+        may have another floating dtype, and keep it: use float32 for bfloat16 and float16, which
+        round a small value away when it is added to a large one. For leaves of ``x`` that are not
+        floating, the residual is returned unchanged and may be None.
       op: "sum" or "mean".
 
     Returns:
-      ``(reduced, residual)``: what ``allreduce(x + residual)`` gives, the same on all ranks (under
-      ``check_vma``, of invariant type), and this rank's new residual.
+      ``(reduced, residual)``: the result of ``allreduce(x + residual)``, the same on all ranks
+      (under ``check_vma``, of invariant type), and this rank's new residual.
 
     Example:
       >>> grads, residual = jaxccomp.allreduce_with_feedback(            # doctest: +SKIP
@@ -72,38 +70,37 @@ def allreduce_with_feedback(
 def reduce_scatter_with_feedback(
     x: T, residual: T, op: str = "mean", **options: Unpack[Options]
 ) -> tuple[T, T]:
-    """Gives each rank its row of what `allreduce_with_feedback` reduces, and what is lost now.
+    """Reduce-scatter ``x`` plus the residual of the last call; return the new residual too.
 
-    The sharded half of `allreduce_with_feedback`, for gradients whose optimizer's state is divided
-    among the ranks (ZeRO, Rajbhandari et al. 2020; with quantised reduce-scatter ZeRO++, Wang et
-    al. 2023, which keeps no residual). This rank contributes ``p = x + residual``. What the codec
-    loses of each row of it that travels, ``p - decode(encode(p))``, is the new residual; around a
-    ring, where a rank encodes partial sums, what it loses of those. So over a sequence of steps
-    nothing is lost, with any algorithm: the results add up to the reduction of all ``x``, less that
-    of what the last residuals hold.
+    The sharded form of `allreduce_with_feedback`, for gradients with optimizer state divided among
+    the ranks (ZeRO, Rajbhandari et al. 2020; with quantised reduce-scatter ZeRO++, Wang et al.
+    2023, which keeps no residual). This rank contributes ``p = x + residual``. The new residual is
+    the encoding error ``p - decode(encode(p))`` of each row that is sent; in a ring, where a rank
+    encodes partial sums, the error of these. So over a sequence of steps nothing is lost, with any
+    algorithm: the sum of the results is the reduction of all ``x``, minus the reduction of the last
+    residuals.
 
     If a value of ``x`` is not finite, this rank contributes NaN to all rows: all floating results
-    are NaN on all ranks, and each rank keeps its residual as it was. If finite values add up to one
-    that is not, only the rank whose row has it sees that.
+    are NaN on all ranks, and no rank changes its residual. If a sum of finite values is not finite,
+    only the rank that receives this row gets NaN.
 
     On the wire: as `reduce_scatter` of ``x + residual``, each rank sends n - 1 blocks. Each value
-    is coded once, but around a ring n - 1 times. Along an axis of ``vmap`` nothing travels, and
-    nothing is lost. It has no derivative.
+    is encoded once, in a ring n - 1 times. Along an axis of ``vmap`` nothing is sent, and nothing
+    is lost. It has no derivative.
 
     Args:
       x: pytree of arrays of shape ``(n, *s)``, the same on all ranks. Leaves that are not floating
-        are reduced as `reduce_scatter` does.
-      residual: a pytree like ``x``: zeros at first, then what the last call gave. Its leaves may
-        have another floating dtype than those of ``x``, and keep it: float32 for bfloat16 and
-        float16, in which small values would vanish beside large ones, so that they would never
-        arrive. Instead of leaves that are not floating it may have None; whatever is there comes
-        back as it is.
+        are reduced as by `reduce_scatter`.
+      residual: a pytree like ``x``: zeros at first, then the residual of the last call. Its leaves
+        may have another floating dtype, and keep it: use float32 for bfloat16 and float16, which
+        round a small value away when it is added to a large one. For leaves of ``x`` that are not
+        floating, the residual is returned unchanged and may be None.
       op: "sum" or "mean".
 
     Returns:
-      ``(reduced, residual)``: what ``reduce_scatter(x + residual)`` gives, of shape ``s``, and this
-      rank's new residual, of the shape ``(n, *s)``. The error bound of a step's result is the
-      codec's, of each rank's values, added up or averaged.
+      ``(reduced, residual)``: the result of ``reduce_scatter(x + residual)``, of shape ``s``, and
+      this rank's new residual, of shape ``(n, *s)``. The error bound of a result is the sum or mean
+      of the codec's bounds for the values of each rank.
 
     Example:
       >>> shards, residual = jaxccomp.reduce_scatter_with_feedback(      # doctest: +SKIP
@@ -113,7 +110,7 @@ def reduce_scatter_with_feedback(
 
 
 def check_op(name: str, op: str) -> None:
-    """Raises for a reduction in which nothing that was lost can be made up for later."""
+    """Raise unless the reduction is linear (sum, mean): later steps can then add lost values."""
     if op not in _REDUCTIONS:
         hint = ""
         if op in REDUCE_OPS:
@@ -168,20 +165,20 @@ def _with_feedback(collective: str, x: T, residual: T, op: str, options: Options
 
 
 def _like(name: str, leaves: list[Array], treedef: Any, residual: Any) -> list[Any]:
-    """The residual of each leaf, checked to be of its shape and floating where the leaf is."""
+    """Return the residual of each leaf; check its shape, and that it is floating if the leaf is."""
     residuals = flatten_residual(name, treedef, residual, _START)
     return [_checked(name, leaf, each) for leaf, each in zip(leaves, residuals, strict=True)]
 
 
 def residual_dtype_of(dtype: Any, residual_dtype: str | None) -> Any:
-    """The dtype of the residual of a leaf: the wider of both."""
+    """Return the residual's dtype for a leaf of ``dtype``: the wider of both."""
     dtype = jnp.dtype(dtype)
     narrow = residual_dtype is not None and dtype.itemsize < jnp.dtype(residual_dtype).itemsize
     return jnp.dtype(residual_dtype) if narrow else dtype
 
 
 def check_residual_dtype(name: str, residual_dtype: Any) -> None:
-    """Raises for what is no value of the option ``residual_dtype``."""
+    """Raise for an invalid value of the option ``residual_dtype``."""
     if residual_dtype is not jnp.float32 and residual_dtype not in (None, "float32"):
         raise errors.InvalidArgumentError(
             f'{name}: residual_dtype must be "float32", or None for the dtype of each leaf, not '
@@ -190,7 +187,7 @@ def check_residual_dtype(name: str, residual_dtype: Any) -> None:
 
 
 def flatten_residual(name: str, treedef: Any, residual: Any, advice: str) -> list[Any]:
-    """What a residual has in place of each leaf of the values; raises where it is no such tree."""
+    """Return the residual of each leaf of the values; raise if the structures differ."""
     try:
         return treedef.flatten_up_to(residual)
     except ValueError as error:
@@ -213,10 +210,10 @@ def _checked(name: str, leaf: Array, residual: Any) -> Any:
 
 
 def _alike(x: Array, residual: Array) -> tuple[Array, Array]:
-    """Both in the wider dtype and with a type that varies over all axes of either, as their sum."""
+    """Return both with the wider dtype, varying over the axes of both, as their sum would."""
     if x.dtype != residual.dtype:
         one_byte = [each.dtype for each in (x, residual) if each.dtype.itemsize == 1]
-        # JAX promotes no types of one byte.
+        # JAX does not promote one-byte types.
         dtype = jnp.promote_types(*([jnp.float32] * len(one_byte) or [x.dtype, residual.dtype]))
         x, residual = x.astype(dtype), residual.astype(dtype)
     return _vary_alike(x, residual)
@@ -233,12 +230,12 @@ def _widens(x: Array, residual: Array) -> bool:
 
 
 def rounding_error(x: Array, dtype: Any) -> Array:
-    """What ``x`` loses when it is rounded to ``dtype``, in its own dtype."""
+    """Return the error of rounding ``x`` to ``dtype``, in the dtype of ``x``."""
     return x - x.astype(dtype).astype(x.dtype)
 
 
 def _rounded(call: Call, result: Array, lost: Array, dtype: Any) -> tuple[Array, Array]:
-    """A result in another dtype, and the residual with what that loses."""
+    """Return the result as ``dtype``, and the residual plus the error of this rounding."""
     if result.dtype == dtype:
         return result, lost
     rounded, error = result.astype(dtype), rounding_error(result, dtype)

@@ -1,4 +1,4 @@
-"""Operations that are started in one place and waited for in another: ``*_start`` and `Handle`."""
+"""Split-phase operations: ``*_start`` and `Handle`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Operation = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True)
 class _Started:
-    """Which operation; equal for all lines, so that loops may carry handles of several."""
+    """A started operation; lines are not compared, so a loop may carry handles of several lines."""
 
     operation: str
     line: str = dataclasses.field(compare=False)
@@ -28,32 +28,32 @@ class _Started:
 
 @jax.tree_util.register_pytree_node_class
 class Handle:
-    """An operation that has been started: a pytree of the arrays that it gives.
+    """A started operation: a pytree of its results.
 
-    The ``*_start`` functions make it. It may be returned from jitted functions and carried through
-    loops; `wait` gives the result, once.
+    The ``*_start`` functions return it. Jitted functions may return it and loops may carry it;
+    `wait` returns the result, once.
     """
 
     def __init__(self, started: _Started, result: Any, *, must_be_waited_for: bool = False):
         self._started, self._result = started, result
         self._waited = False
-        # JAX makes handles anew when it rebuilds a pytree, and no program waits for some of these.
+        # False for handles that JAX makes when it rebuilds a pytree: some are never waited for.
         self._must_be_waited_for = must_be_waited_for
 
     def wait(self, after: Any = None) -> Any:
-        """The result of the operation.
+        """Return the result of the operation.
 
-        Nothing stops here, as with other results of JAX: what needs the result waits for it.
+        Does not block: as with other results of JAX, computations that use the result wait for it.
 
         Args:
-          after: pytree of arrays. What needs the result begins when these are computed, too, so
-            that XLA computes them while values travel. Without, it may take another order.
+          after: pytree of arrays. Computations that use the result also wait for these, so that XLA
+            computes them during the communication. Without it, XLA may choose another order.
 
         Returns:
-          What the operation without ``_start`` gives.
+          The result of the operation without ``_start``.
 
         Raises:
-          InvalidArgumentError: when it has been waited for already.
+          InvalidArgumentError: on a second call.
 
         Example:
           >>> import jax, jax.numpy as jnp, jaxccomp
@@ -99,7 +99,7 @@ class Handle:
 
 
 def start_of(function: Operation) -> Callable[..., Handle]:
-    """The function that starts ``function``, a public operation."""
+    """Return the ``*_start`` function of the public operation ``function``."""
     name = function.__name__
 
     def start(*args: Any, **options: Any) -> Handle:

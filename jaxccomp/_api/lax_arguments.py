@@ -1,4 +1,4 @@
-"""Arguments, shapes and numbers as jax.lax has them, for `jaxccomp.lax`."""
+"""Checks and conversions of jax.lax's arguments, for `jaxccomp.lax`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from jaxccomp.codecs import is_raw
 
 
 def names_of(axis_name: AxisName) -> tuple[Any, ...]:
-    """``axis_name`` as a tuple."""
+    """Return ``axis_name`` as a tuple."""
     return tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
 
 
 def has_partial_sums(x: Any) -> bool:
-    """Whether a leaf is of a type that only jax.lax takes."""
+    """Return whether a leaf has a type that only jax.lax supports (unreduced or reduced)."""
     return any(map(_compat.is_partial_sum, jax.tree.leaves(x)))
 
 
 def only_raw(name: str, how: How) -> None:
-    """Raises when what is handed to jax.lax asks for more than it has."""
+    """Raise for codecs and backends on calls that are passed on to jax.lax."""
     back = how.get("cotangent_codec", "same")
     coded = not is_raw(how.get("codec")) or (back != "same" and not is_raw(back))
     if coded or how.get("backend", "auto") not in ("auto", "xla"):
@@ -37,7 +37,7 @@ def only_raw(name: str, how: How) -> None:
 
 
 def dimension_of(name: str, what: str, dimension: int, rank: int) -> int:
-    """``dimension`` counted from the front, checked to be one of ``rank``."""
+    """Return ``dimension`` counted from the front; raise unless it is one of ``rank``."""
     if not -rank <= dimension < rank:
         raise errors.InvalidArgumentError(
             f"{name}: {what}={dimension} is out of range for {rank} dimensions."
@@ -46,7 +46,7 @@ def dimension_of(name: str, what: str, dimension: int, rank: int) -> int:
 
 
 def blocks(name: str, x: Any, dimension: int, size: int, tiled: bool) -> Any:
-    """``x`` with the blocks for each rank along a new first dimension."""
+    """Return ``x`` with one block per rank along a new first dimension."""
     dimension = dimension_of(name, "the dimension to split", dimension, x.ndim)
     length = x.shape[dimension]
     if length % size if tiled else length != size:
@@ -61,18 +61,18 @@ def blocks(name: str, x: Any, dimension: int, size: int, tiled: bool) -> Any:
 
 
 def merge(x: Any, dimension: int) -> Any:
-    """``x`` with a dimension and the next one as one."""
+    """Return ``x`` with ``dimension`` and the next one merged."""
     merged = x.shape[dimension] * x.shape[dimension + 1]
     return x.reshape(*x.shape[:dimension], merged, *x.shape[dimension + 2 :])
 
 
 def rank_of(rank: int, size: int) -> int:
-    """A rank of a permutation, which may count from the end."""
+    """Return a checked rank of a permutation; negative ranks count from the end."""
     return rank_in("ppermute", "rank", rank + size if -size <= rank < 0 else rank, size)
 
 
 def ragged_table(name: str, value: Any, size: int) -> Any:
-    """A table of offsets or sizes as int32 of shape (ranks, slices per rank)."""
+    """Return offsets or sizes as int32 of shape (ranks, slices per rank)."""
     value = as_array("ragged_all_to_all", value)
     if not jnp.issubdtype(value.dtype, jnp.integer):
         raise errors.InvalidArgumentError(

@@ -41,7 +41,7 @@ def psum(
     """
     leaves = jax.tree.leaves(x)
     if not any(_compat.is_tracer(leaf) or is_float0(leaf) for leaf in leaves):
-        # Constants, which jax.lax.psum multiplies: nothing has to travel.
+        # jax.lax.psum multiplies constants by the axis size: no communication.
         return jax.lax.psum(x, axis_name, axis_index_groups=axis_index_groups)
     x = map_values(lambda leaf: _counted(as_array("psum", leaf)), x)
     return _reduce("sum", jnp.sum, jax.lax.psum, x, axis_name, axis_index_groups, how)
@@ -139,7 +139,7 @@ def _reduce(
     groups: Groups | None,
     how: How,
 ) -> Any:
-    """Reduces over the integers of ``axis_name`` here, and over its names between ranks."""
+    """Reduce locally over the dimensions in ``axis_name`` and between ranks over its names."""
     axes = names_of(axis_name)
     dimensions = tuple(axis for axis in axes if isinstance(axis, int))
     names = tuple(axis for axis in axes if not isinstance(axis, int))
@@ -157,7 +157,7 @@ def _reduce(
 
 
 def _may_overflow(leaf: Any) -> bool:
-    """Whether the sum of values may be beyond the range of their dtype where the mean is not."""
+    """Return whether a sum may overflow the dtype although the mean does not."""
     dtype = getattr(leaf, "dtype", jnp.float32)
     return _compat.is_tracer(leaf) and (wide_sums.is_half(dtype) or wide_sums.is_small(dtype))
 

@@ -1,4 +1,4 @@
-"""What MPI's own collectives (``backend="mpi"``) can do."""
+"""The operations that MPI's own collectives (``backend="mpi"``) support."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ COLLECTIVES = (
 def check(
     collective: str, *, codec: str, cotangent_codec: str, algorithm: str, referenced: bool
 ) -> None:
-    """Raises unless MPI has the operation. MPI has all reductions.
+    """Raise unless MPI has the operation. MPI has all reductions.
 
     Args:
-      collective: its name.
+      collective: the operation's name.
       codec: canonical.
       cotangent_codec: canonical, or "same".
-      algorithm: as given.
-      referenced: whether differences to references should travel.
+      algorithm: as given by the user.
+      referenced: whether the user gives ``ref=``.
     """
     if collective not in COLLECTIVES:
         raise errors.unknown(

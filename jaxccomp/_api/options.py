@@ -1,4 +1,4 @@
-"""What all operations share: their keyword arguments, and the documentation of these."""
+"""The keyword arguments that all operations share, and their documentation."""
 
 from __future__ import annotations
 
@@ -85,17 +85,17 @@ EngineUnavailableError: when only the native engine could run it, and it is not 
 
 
 def operation(function: F) -> F:
-    """For functions with ``**options: Unpack[Options]``; see `_spell_out`."""
+    """Decorate a function with ``**options: Unpack[Options]``; see `_spell_out`."""
     return _spell_out(function, tuple(_OPTIONS))
 
 
 def parallel(function: F) -> F:
-    """For functions with ``**how: Unpack[How]``; see `_spell_out`."""
+    """Decorate a function with ``**how: Unpack[How]``; see `_spell_out`."""
     return _spell_out(function, ("codec", "cotangent_codec", "backend", "algorithm"))
 
 
 def _spell_out(function: F, names: tuple[str, ...]) -> F:
-    """Puts the common arguments in the signature and the docstring, and adds the common errors."""
+    """Add the common arguments to signature and docstring, and the common errors."""
     signature = inspect.signature(function)
     given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     common = [

@@ -1,4 +1,4 @@
-"""Which members of a communicator take part in a step, where others may be late."""
+"""The quorum: members of a communicator that take part in a step without waiting for late ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jaxccomp import comm as _comm
 
 
 class Participants(NamedTuple):
-    """Those that take part in a step.
+    """The participants of a step.
 
     Attributes:
-      comm: of these.
-      done: the most steps that any of them has done.
-      root: the first of these that have done so many.
-      some_behind: whether others have done fewer.
+      comm: the participants' communicator.
+      done: the maximum of the steps that each participant has done.
+      root: the lowest rank that has done this maximum.
+      some_behind: whether a participant has done fewer.
     """
 
     comm: _comm.Communicator
@@ -34,30 +34,30 @@ def participants(
     wait_for_all: bool,
     timeout_seconds: float | None,
 ) -> Participants:
-    """The members that take part in the next step, alike on all of these.
+    """Agree on the participants of the next step; all participants get the same result.
 
-    All are waited for; but once a quorum has come, for so many seconds more only.
+    Waits for a quorum, then up to ``grace_seconds`` for the other members.
 
     Args:
-      comm: whose members; None: the world's.
-      name: of what they do; the same on all members.
-      done: how many of these steps this process has done.
-      fraction: of the members, how many are a quorum, which is a majority in any case.
-      grace_seconds: how long others are waited for once there is one.
+      comm: the communicator; None: the world.
+      name: names the sequence of steps; the same on all members.
+      done: the number of these steps that this process has done.
+      fraction: the fraction of members that is a quorum; at least a majority.
+      grace_seconds: how long to wait for the other members once there is a quorum.
       wait_for_all: whether this process wants all members to take part.
-      timeout_seconds: how long to wait for others. Default: the option ``timeout_seconds``.
+      timeout_seconds: how long to wait for a quorum. Default: the option ``timeout_seconds``.
 
     Raises:
-      CommunicatorError: where processes have not met by ``jaxccomp.init(coordinator=...)``.
-      InitializationError: where too few have come in time, or a member is gone.
+      CommunicatorError: unless the processes called ``jaxccomp.init(coordinator=...)``.
+      InitializationError: if there was no quorum in time, or a member has failed.
     """
     comm = _comm.resolve(comm)
     least = max(math.ceil(fraction * comm.size), comm.size // 2 + 1)
     rule = (least, grace_seconds)
     found = _comm.participants(comm, name, done, rule, wait_for_all, timeout_seconds)
     processes = tuple(comm.processes[rank] for rank in found.members)
-    # The same for the same members, so that programs are not compiled anew. After a failure
-    # another one, as some members may have launched on it what others have not.
+    # The same name for the same members avoids a recompilation. A failure changes the name: some
+    # members may have launched an operation on the old one that others have not.
     own = f"{name}-{zlib.crc32(repr(processes).encode()):08x}.{found.failures}"
     group = _comm.resolve(_comm.Communicator(f"{comm.name}/{own}", processes, comm.order))
     root = found.members.index(found.up_to_date[0])

@@ -1,4 +1,4 @@
-"""Messages between two ranks, and the barrier."""
+"""Point-to-point operations and the barrier."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ T = TypeVar("T")
 
 @operation
 def barrier(x: Any = None, **options: Unpack[Options]) -> Any:
-    """Waits until all ranks have come here.
+    """Wait until all ranks have called it.
 
-    Operations on the values returned start after it. It takes place even if nobody uses them, and
-    carries a JAX effect for that.
+    Operations on the result start after the barrier. It has a JAX effect, so it runs even if the
+    result is not used.
 
     On the wire: a few bytes per rank.
 
     Args:
-      x: pytree of arrays that the barrier holds up, of any shapes; or None.
+      x: pytree of arrays of any shapes that are available after the barrier; or None.
 
     Returns:
-      ``x``. Called eagerly, it has waited when it returns.
+      ``x``. An eager call returns after the barrier.
 
     Example:
       >>> x = jaxccomp.barrier(x)                                        # doctest: +SKIP
@@ -55,35 +55,34 @@ def sendrecv(
     recv_tag: int | None = None,
     **options: Unpack[Options],
 ) -> Any:
-    """Sends to one rank and receives from another, at the same time.
+    """Send to one rank and receive from another, at the same time.
 
-    On a communicator in program order (``comm.ordered()``) these are two messages: what is sent
-    may be received with `recv`, and what is received sent with `send`. Only the ranks that are
-    named take part. Otherwise all ranks run the same program, and all of them must call it.
+    On a communicator in program order (``comm.ordered()``) these are two messages: the peers may
+    also use `recv` and `send`, and only the named ranks take part. Otherwise all ranks run the same
+    program, and all of them must call it.
 
     On the wire: the values once.
 
     Args:
       x: pytree of arrays of any shape.
-      dest: the rank that gets this rank's values; None or -1: nobody. A sequence with one entry per
-        rank, or a function of the rank, is asked for this rank's; along an axis it must be one of
-        those, since all ranks run the same program.
-      source: the rank whose values are received, given like ``dest``. Along an axis it follows from
-        ``dest`` and may be left out.
-      like: pytree of arrays of the shapes and dtypes that are received, where these are not those
-        of ``x``; only in program order. Its values do not matter. Under ``vmap`` and derivatives it
-        must depend on what is batched or differentiated, as that of `recv`.
-      ref: as for `bcast`, like ``x``: values that this rank and the one that it sends to hold, such
-        as what it has sent before. The difference to them travels. Not together with ``like``.
-      recv_ref: the same of what is received: values that this rank and the one that it receives
-        from hold. Default: ``ref``.
-      tag: tells messages between the same ranks apart.
-      send_tag: of what is sent, where it is not ``tag``; only in program order.
-      recv_tag: of what is received, where it is not ``tag``; only in program order.
+      dest: the destination rank; None or -1: none. It may also be a sequence with one entry per
+        rank, or a function of the rank; along an axis it must be one of these, since all ranks run
+        the same program.
+      source: the source rank, given like ``dest``. Along an axis ``dest`` determines it, and it may
+        be omitted.
+      like: pytree of arrays with the shapes and dtypes of the received values, if these are not
+        those of ``x``; only in program order. Its values do not matter. Under ``vmap`` and
+        derivatives it must depend on the batched or differentiated values, as for `recv`.
+      ref: as for `bcast`, like ``x``: values that this rank and the destination hold, such as
+        the last values sent. The difference to them is sent. Not together with ``like``.
+      recv_ref: the reference of the received values, which this rank and the source hold. Default:
+        ``ref``.
+      tag: distinguishes messages between the same ranks.
+      send_tag: the tag of the sent message, if it is not ``tag``; only in program order.
+      recv_tag: the tag of the received message, if it is not ``tag``; only in program order.
 
     Returns:
-      What was received, in the shapes of ``like``, by default of ``x``; zeros where there is no
-      source.
+      The received values, in the shapes of ``like``, by default of ``x``; zeros without a source.
 
     Example:
       >>> n = jaxccomp.world().size                                      # doctest: +SKIP
@@ -118,23 +117,23 @@ def sendrecv(
 
 @operation
 def send(x: T, dest: Ranks, *, ref: T | None = None, tag: int = 0, **options: Unpack[Options]) -> T:
-    """Sends to one rank, which must call `recv` or `sendrecv`.
+    """Send to one rank, which must call `recv` or `sendrecv`.
 
-    Matched in program order, which costs an ordered JAX effect. Only between processes; along an
-    axis all ranks run the same program, so use `sendrecv` or ``jaxccomp.lax.ppermute`` there.
+    Messages match in program order, so the call has an ordered JAX effect. Only between processes;
+    along an axis all ranks run the same program: use `sendrecv` or ``jaxccomp.lax.ppermute``.
 
     On the wire: the values once.
 
     Args:
       x: pytree of arrays of any shape.
-      dest: the rank that gets them. A rank may send to itself before it receives; what it sends is
+      dest: the destination rank. A rank may send to itself before it receives: the values are
         copied.
-      ref: as for `bcast`, like ``x``: values that this rank and the receiver, which must give them
-        to `recv`, hold already. The difference to them travels.
-      tag: tells messages between the same ranks apart.
+      ref: as for `bcast`, like ``x``: values that this rank and the receiver hold; the receiver
+        must pass them to `recv`. The difference to them is sent.
+      tag: distinguishes messages between the same ranks.
 
     Returns:
-      ``x``. Its cotangent is what the receiver sends back, so use the result to differentiate.
+      ``x``. To differentiate, use this result: the receiver sends its cotangent back.
 
     Example:
       >>> x = jaxccomp.send(x, dest=1)                                   # doctest: +SKIP
@@ -152,25 +151,25 @@ def recv(
     with_status: bool = False,
     **options: Unpack[Options],
 ) -> Any:
-    """Receives what one rank sends with `send` or `sendrecv`.
+    """Receive from one rank, which calls `send` or `sendrecv`.
 
-    Matched in program order, which costs an ordered JAX effect. Only between processes, as `send`.
-    Messages of one rank that fit are received in the order in which it has sent them.
+    Messages match in program order, so the call has an ordered JAX effect. Only between processes,
+    as `send`. Messages of one rank that match are received in the order of sending.
 
     On the wire: the values once.
 
     Args:
-      like: pytree of arrays of the shapes and dtypes that are sent; their values do not matter.
-        To differentiate, it must depend on what is differentiated (its own cotangent is zero).
-      source: the rank that sends. ``jaxccomp.ANY_SOURCE``: whose message comes first; it must still
+      like: pytree of arrays with the shapes and dtypes of the message; its values do not matter.
+        To differentiate, it must depend on the differentiated values (its own cotangent is zero).
+      source: the source rank. ``jaxccomp.ANY_SOURCE``: the rank of the first message; it must still
         be like ``like``, and there is no derivative.
-      ref: as for `bcast`, like ``like``: the values that the sender gives to `send` as its ``ref``.
-      tag: as given to `send`. ``jaxccomp.ANY_TAG``: any.
-      with_status: whether to tell who has sent, and under which tag.
+      ref: as for `bcast`, like ``like``: the ``ref`` that the sender passes to `send`.
+      tag: the tag of the message. ``jaxccomp.ANY_TAG``: any.
+      with_status: whether to return the message's source and tag.
 
     Returns:
-      The values sent, in the shapes of ``like``. With a status ``(values, source, tag)``, the last
-      two int32 scalars.
+      The received values, in the shapes of ``like``. With a status ``(values, source, tag)``, the
+      last two int32 scalars.
 
     Example:
       >>> x = jaxccomp.recv(jnp.zeros(3), source=0)                      # doctest: +SKIP
@@ -209,7 +208,7 @@ def _one_way_call(
 
 
 def _check_two_messages(call: Call, what: str) -> None:
-    """Raises where sender and receiver of a sendrecv must be alike."""
+    """Raise unless the two messages of a sendrecv may differ: only in program order."""
     if call.comm is None:
         raise errors.InvalidArgumentError(
             f"sendrecv: along an axis all ranks run the same program, and what is received is like "

@@ -1,7 +1,7 @@
-"""From a pytree to the operands of one bind, and back.
+"""Flattens a pytree to the operands of one bind, and rebuilds it.
 
-Leaves are told apart only here: what is no array yet, typed PRNG keys, types narrower than a byte,
-leaves without elements, and leaves of dtype float0, which have no values.
+Only this module distinguishes kinds of leaves: Python and NumPy values, typed PRNG keys, sub-byte
+types, empty leaves, and leaves of dtype float0, which have no values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxccomp._primitives.primitives import bind
 
 Array = Any
 
-# Types that XLA packs several to a byte, and what travels instead, with all values kept.
+# Types of which XLA packs several into a byte, and the types sent instead, which hold all values.
 _PACKED = {
     **{jnp.dtype(narrow): unpacked for narrow, unpacked in wide_sums.SUB_BYTE_INTEGERS.items()},
     jnp.dtype(jnp.float4_e2m1fn): jnp.float8_e4m3fn,
@@ -31,17 +31,16 @@ _PACKED = {
 
 
 def apply(call: Call, tree: Any, *refs: Any) -> Any:
-    """Runs ``call`` on all leaves of ``tree``, in one bind.
+    """Run ``call`` on all leaves of ``tree``, in one bind.
 
     Args:
       call: the operation.
       tree: the operands.
-      *refs: if ``call`` has references, pytrees of them like ``tree``, `references_each` many; if
-        it carries residuals, one of those.
+      *refs: pytrees like ``tree``: with references `references_each` of them, with residuals one.
 
     Returns:
-      The results; with feedback, those and what was lost, both like ``tree``; with a status, those
-      and the status.
+      The results; with feedback a pair of results and encoding errors, both like ``tree``; with a
+      status a pair of results and status.
     """
     leaves, treedef = jax.tree.flatten(tree)
     pairs = [_to_wire(call, leaf) for leaf in leaves]
@@ -72,7 +71,7 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
 
 
 def exchange(call: Call, tree: Any, like: Any) -> Any:
-    """Runs a sendrecv of the leaves of ``tree`` that receives leaves like those of ``like``."""
+    """Run a sendrecv that sends the leaves of ``tree`` and receives leaves like ``like``'s."""
     sent = [wire for wire, _ in (_to_wire(call, leaf) for leaf in jax.tree.leaves(tree))]
     sent = [wire for wire in sent if not _is_empty(call, wire)]
     leaves, treedef = jax.tree.flatten(like)
@@ -88,7 +87,7 @@ def exchange(call: Call, tree: Any, like: Any) -> Any:
 
 
 def _references(call: Call, tree: Any, ref: Any) -> list[Array]:
-    """The leaves of ``ref`` as they travel; raises where they do not go with those of ``tree``."""
+    """Return the leaves of ``ref`` in wire types; raise unless they fit the leaves of ``tree``."""
     (leaves, treedef), (refs, ref_treedef) = map(jax.tree.flatten_with_path, (tree, ref))
     if treedef != ref_treedef:
         paths, ref_paths = ([keystr(path) for path, _ in each] for each in (leaves, refs))
@@ -120,7 +119,7 @@ def _type(shape: tuple[int, ...], dtype: Any) -> str:
 
 
 def as_array(collective: str, leaf: Any) -> Array:
-    """A leaf as an array or tracer; Python and NumPy scalars and arrays are converted."""
+    """Return a leaf as a JAX array or tracer; convert Python and NumPy scalars and arrays."""
     if isinstance(leaf, jax.Array):
         return leaf
     try:
@@ -133,15 +132,15 @@ def as_array(collective: str, leaf: Any) -> Array:
 
 
 def is_float0(leaf: Any) -> bool:
-    """Whether a leaf is a derivative by integers, as ``jax.grad(allow_int=True)`` gives it.
+    """Return whether a leaf is a derivative by integers, as from ``jax.grad(allow_int=True)``.
 
-    It has a shape and no values, so it never travels: every rank makes its result.
+    It has a shape but no values, so it is never sent: each rank makes its own result.
     """
     return getattr(leaf, "dtype", None) == jax.dtypes.float0
 
 
 def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
-    """``jax.tree.map``; a float0 leaf becomes one of the shape that ``function`` gives it."""
+    """Apply ``jax.tree.map``; a float0 leaf becomes a float0 leaf of ``function``'s shape."""
 
     def mapped(leaf: Any) -> Any:
         if not is_float0(leaf):
@@ -153,7 +152,7 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def unpacked(dtype: Any) -> Any:
-    """The type that values of ``dtype`` travel as: itself, unless XLA packs several to a byte."""
+    """Return the wire type of ``dtype``: ``dtype``, unless XLA packs several into a byte."""
     return _PACKED.get(jnp.dtype(dtype), dtype)
 
 
@@ -183,7 +182,7 @@ def _is_key(dtype: Any) -> bool:
 
 
 def _is_empty(call: Call, x: Array) -> bool:
-    """Whether no rank has any value to send."""
+    """Return whether no rank has values of this leaf to send."""
     if is_float0(x):
         return True
     if call.collective in VECTOR:

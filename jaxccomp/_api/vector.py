@@ -1,9 +1,9 @@
-"""Collectives whose blocks differ in size from rank to rank.
+"""Collectives with block sizes that differ by rank (v-variants).
 
-Blocks are rows along axis 0. ``counts`` says how many each rank has and is the same, static, on all
-ranks. Between processes (``comm=``) shapes are exact. Along an axis (``axis_name=``) all ranks must
-have the same shapes: operands and results have the rows of the largest, and a rank's rows beyond
-its own are ignored, or zero.
+Blocks are rows along axis 0. ``counts`` has the number of rows of each rank; it is static and the
+same on all ranks. Between processes (``comm=``) shapes are exact. Along an axis (``axis_name=``)
+all ranks must have the same shapes: arrays have the rows of the largest block; extra rows are
+ignored in operands and zero in results.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 @operation
 def allgatherv(x: T, counts: Sequence[int], **options: Unpack[Options]) -> T:
-    """Gives all ranks the rows of each, one rank's after the other's.
+    """Give all ranks the rows of all ranks, in rank order.
 
     On the wire: each rank receives the others' rows, encoded once by their owner.
 
     Args:
       x: pytree of arrays of shape ``(counts[rank], *s)``; along an axis ``(max(counts), *s)``.
-      counts: how many rows each rank has.
+      counts: the number of rows of each rank.
 
     Returns:
       Arrays of shape ``(sum(counts), *s)``; the same on all ranks.
@@ -40,17 +40,17 @@ def allgatherv(x: T, counts: Sequence[int], **options: Unpack[Options]) -> T:
 
 @operation
 def gatherv(x: T, counts: Sequence[int], root: int = 0, **options: Unpack[Options]) -> T:
-    """Gives the root the rows of each rank, one rank's after the other's.
+    """Give the root the rows of all ranks, in rank order.
 
     On the wire: the root receives the others' rows.
 
     Args:
       x: pytree of arrays of shape ``(counts[rank], *s)``; along an axis ``(max(counts), *s)``.
-      counts: how many rows each rank has.
-      root: the rank that gets them.
+      counts: the number of rows of each rank.
+      root: the rank that gets the rows.
 
     Returns:
-      Arrays of shape ``(sum(counts), *s)``; zeros off the root.
+      Arrays of shape ``(sum(counts), *s)``; zeros on other ranks.
 
     Example:
       >>> rows = jaxccomp.gatherv(x, counts=[3, 1, 2], root=0)           # doctest: +SKIP
@@ -61,14 +61,14 @@ def gatherv(x: T, counts: Sequence[int], root: int = 0, **options: Unpack[Option
 
 @operation
 def scatterv(x: T, counts: Sequence[int], root: int = 0, **options: Unpack[Options]) -> T:
-    """Gives each rank its rows of the root's values.
+    """Give each rank its rows of the root's values.
 
     On the wire: the root sends the others' rows.
 
     Args:
-      x: pytree of arrays of shape ``(sum(counts), *s)``; off the root only shapes count.
-      counts: how many rows each rank gets.
-      root: the rank whose rows are sent.
+      x: pytree of arrays of shape ``(sum(counts), *s)``; on other ranks only shapes matter.
+      counts: the number of rows that each rank gets.
+      root: the rank that sends.
 
     Returns:
       Arrays of shape ``(counts[rank], *s)``; along an axis ``(max(counts), *s)``.
@@ -82,18 +82,18 @@ def scatterv(x: T, counts: Sequence[int], root: int = 0, **options: Unpack[Optio
 
 @operation
 def alltoallv(x: T, counts: Sequence[Sequence[int]], **options: Unpack[Options]) -> T:
-    """Sends some rows to each rank, for all ranks at once.
+    """Send a number of rows from each rank to each rank.
 
-    On the wire: each rank sends and receives the rows that ``counts`` says.
+    On the wire: each rank sends and receives its rows by ``counts``.
 
     Args:
       x: pytree of arrays of shape ``(sum(counts[rank]), *s)``, the rows for rank 0 first; along an
-        axis as many rows as the rank that sends most.
+        axis the number of rows is the maximum of all ranks.
       counts: n lists of n: ``counts[i][j]`` rows go from rank i to rank j.
 
     Returns:
-      Arrays with the rows for this rank, those from rank 0 first; along an axis as many as the rank
-      that receives most has.
+      Arrays with the rows for this rank, in the order of the source ranks; along an axis the number
+      of rows is the maximum of all ranks.
 
     Example:
       >>> mine = jaxccomp.alltoallv(x, counts=[[1, 2], [0, 3]])          # doctest: +SKIP

@@ -1,9 +1,8 @@
-"""Steps that count as a whole or not at all.
+"""Makes a step atomic: its results and new state are valid together, or it has no effect.
 
 A step is bad if one of its results is not finite. Reductions give all ranks the same results, so
-all ranks find the same steps bad, and no message is needed for that. In a bad step all floating
-results are NaN and the state stays as it was: nothing has been delivered, so a residual must not
-say that it has.
+all ranks find the same steps bad without a message. In a bad step all floating results are NaN and
+the state does not change: a new residual would count values as delivered that were not.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ def all_finite(tree: Any) -> Array:
 
 
 def whole_step(results: Any, new: Any, old: Any, also: Any = ()) -> tuple[Any, Any]:
-    """Return a step's results and state; in a bad step NaN and the state before.
+    """Return a step's results and new state; in a bad step NaN and the old state.
 
     Args:
       results: a pytree that is the same on all ranks.
       new: the state after the step.
-      old: the state before, a pytree like ``new``; its dtypes are kept.
+      old: the state before the step, a pytree like ``new``; the state keeps its dtypes.
       also: a pytree of values that must be finite too, the same on all ranks.
     """
     finite = all_finite((results, also))
@@ -41,7 +40,7 @@ def whole_step(results: Any, new: Any, old: Any, also: Any = ()) -> tuple[Any, A
 
 
 def show(finite: Array, results: Any) -> Any:
-    """Return the results; NaN for all floating values unless ``finite``."""
+    """Return the results; unless ``finite``, all floating values are NaN."""
 
     def shown(x: Array) -> Array:
         x = jnp.asarray(x)
@@ -57,7 +56,7 @@ def _kept(finite: Array, after: Array, before: Array) -> Array:
 
 
 def _is_finite(x: Array) -> Array:
-    # Not all platforms have is_finite of types of a byte.
+    # Not all platforms have is_finite for one-byte types.
     return jnp.isfinite(x.astype(jnp.float32) if x.dtype.itemsize == 1 else x)
 
 

@@ -1,1 +1,1 @@
-"""Joining and leaving the other processes, and this process's state about them."""
+"""Joins and leaves the other processes, and keeps this process's state about them."""

@@ -1,8 +1,8 @@
 """Agreement of a group: each member proposes, the leader decides, all get the decision.
 
-The leader of a round gathers the proposals, and decides as soon as they suffice: while it proposes
-itself, or at any time if it has registered a decision function (`Rounds.keep`). The caller chooses
-the leader, and handles its death.
+The leader of a round gathers the proposals, and decides as soon as they suffice: during its own
+proposal, or at any time if it has registered a decision function (`Rounds.keep`). The caller
+chooses the leader, and handles its death.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Decide = Callable[[Mapping[int, Any]], Any]
 
 
 class NoDecision(Exception):
-    """Other members have not proposed in time, or never will."""
+    """Not enough members have proposed in time, or the round was aborted."""
 
 
 class ProposalRejected(Exception):
@@ -56,10 +56,10 @@ class Rounds:
         self._kept: dict[str, _Kept] = {}
 
     def keep(self, name: str, make: Callable[[], Decide]) -> Decide:
-        """Decides rounds of that name also while this process does not propose.
+        """Decides rounds of that name even if this process does not propose.
 
-        A member that has lost the connection and repeats its proposal gets the last decision again,
-        if that used the proposal. So proposals must differ from round to round.
+        A member that repeats its proposal, as after a lost connection, gets the last decision
+        again if that used the proposal. So proposals must differ from round to round.
 
         Args:
           name: the name of the rounds.

@@ -119,7 +119,7 @@ class Connection:
         self._raw.close()
 
     def poll(self, seconds: float = 0.0) -> bool:
-        """Whether a message, or the end of the connection, comes within ``seconds``."""
+        """Return whether a message or the end of the connection comes within ``seconds``."""
         return bool(_ready(self._raw, select.POLLIN, seconds))
 
     def send(self, message: dict[str, Any]) -> None:
@@ -244,14 +244,14 @@ class ServerHandshake:
         self._shake: _Handshake | None = None
 
     def advance(self) -> Connection | None:
-        """Reads the bytes that have come, and goes on with the handshake.
+        """Reads the received bytes, and continues the handshake.
 
         Returns:
           The connection once both sides are authenticated; None before.
 
         Raises:
           EOFError: when the caller has to close the connection.
-          OSError: when it has broken.
+          OSError: when the connection has broken.
         """
         wanted = _HELLO_BYTES if self._shake is None else _MAC_BYTES
         try:

@@ -1,19 +1,19 @@
 """Consensus of a group on its next membership, as a state machine without I/O.
 
 A *membership* is a term and an ordered list of processes. Each membership decides its successor, of
-term + 1, by single-decree Paxos: a *leader* draws a ballot, a quorum promises to refuse older
-ballots and reports what it has accepted, the leader proposes that value or else a new one, and the
-value is decided once a quorum has accepted it. (Raft calls the same things term, vote, log entry
-and commit; one entry per term is all that a membership needs.)
+term + 1, by single-decree Paxos: a *leader* draws a ballot; a quorum promises to refuse older
+ballots and reports the values that it has accepted; the leader proposes the newest of these, or a
+new value if there is none; the value is decided once a quorum has accepted it. (Raft's names are
+term, vote, log entry and commit; a membership needs only one entry per term.)
 
-A quorum is more than half of the members, or half of them with the first one. Members whose *host*
-confirms that they have ended are not counted: another process on that host has seen the process
-table, and reads the record that the process kept of its promises (`Record`). An ended process can
-promise nothing more, so its record replaces its vote. A refused or a silent connection does not
-prove that a process has ended.
+A quorum is more than half of the members, or half of them including the first one. A member is not
+counted if its *host* confirms that it has ended: another process on that host checks the process
+table, and reads the stored record of the member's promises (`Record`). An ended process makes no
+more promises, so its record replaces its vote. A refused or silent connection does not prove that a
+process has ended.
 
-A `Node` is one process's part: it takes messages and the time, and returns messages. Messages may
-be lost, delayed, reordered and repeated; each is sent again until it is answered. The tests run
+A `Node` is the state of one process: it takes messages and the time, and returns messages. Messages
+may be lost, delayed, reordered and repeated; each is sent again until it is answered. The tests run
 nodes on a simulated network and clock (tests/unit/simulation.py).
 """
 
@@ -28,7 +28,7 @@ Outgoing = list[tuple[int, Message]]  # destination and message
 Ballot = tuple[int, int]  # round and process
 
 INTERVAL_SECONDS = 0.1  # after which unanswered messages are sent again
-_CANDIDATES = 4  # members to which a waiting process sends "ready", in case that the first fails
+_CANDIDATES = 4  # members to which a waiting process sends "ready", in case the first fails
 _EXACT_CONFLICTS = 12  # processes in conflict up to which `largest_group` is exact
 _NO_BALLOT: Ballot = (0, -1)
 
@@ -51,7 +51,7 @@ class Record(NamedTuple):
     """State of a process that is stored on its host before it sends a message based on it.
 
     Attributes:
-      membership: the newest that it knows to be decided.
+      membership: the newest membership that it knows to be decided.
       promised: the process refuses older ballots.
       accepted: the ballot and value that it accepted last for the next term.
     """
@@ -84,8 +84,8 @@ class Node:
     """One member of one group.
 
     Attributes:
-      membership: the newest that this process knows to be decided.
-      cut_off: the reason why this process is no longer a member; empty while it is one.
+      membership: the newest membership that this process knows to be decided.
+      cut_off: the reason why this process is no longer a member; empty while it is a member.
       active: whether the program takes part in a change.
 
     Args:
@@ -141,7 +141,7 @@ class Node:
 
         Args:
           now: the time, in seconds.
-          known: the members without those that have left by themselves; by default all.
+          known: the members that have not left by themselves; by default all.
           join: a dict; "processes" holds the numbers of the joining processes, and the whole dict
             is passed on in `Membership.detail`.
         """
@@ -166,7 +166,7 @@ class Node:
         self._lost.add(process)
 
     def suspect(self, process: int) -> None:
-        """Records that another process has lost ``process``: a quarter of the silence suffices."""
+        """Records that another process has lost ``process``: a quarter of the silence is enough."""
         self._suspected.add(process)
 
     def refuse(self, process: int) -> None:
@@ -174,7 +174,7 @@ class Node:
         self._refused.add(process)
 
     def waits_for(self, now: float) -> str:
-        """The processes that the program waits for, as text for an error at its deadline."""
+        """Return the processes that the program waits for, as text for an error."""
         missing = sorted(p for p in self._known if p != self.process and self._misses(p, now))
         idle = sorted(self._inactive - set(missing))
         texts = [f"processes {idle} live and do not take part"] if idle else []
@@ -182,7 +182,7 @@ class Node:
         return " and ".join(texts) or "no leader has decided"
 
     def lacks_majority(self, now: float) -> bool:
-        """Whether the processes that this one does not miss are no quorum."""
+        """Return whether this process leads, and misses so many members that there is no quorum."""
         if self._leader(now) != self.process:
             return False  # the leader decides
         here = [p for p in self._known if p == self.process or not self._misses(p, now)]
@@ -302,7 +302,7 @@ class Node:
     # --- Missing members -----------------------------------------------------------------------
 
     def _misses(self, process: int, now: float) -> bool:
-        """Whether this node does not wait for ``process``, which may still live."""
+        """Return whether ``process`` is missing: this node does not wait for it. It may live."""
         if process in self._lost or process in self._hopeless or process in self._ended:
             return True
         if process in self._refused and now - self._began >= self._settle:
@@ -311,12 +311,12 @@ class Node:
         return now - max(self._heard.get(process, self._began), self._began) >= patience
 
     def _is_silent(self, process: int, now: float) -> bool:
-        """Return whether a voter has stopped answering, which one that is lost may not have."""
+        """Return whether a voter has stopped answering; a lost voter may still answer."""
         patience = self._settle if process in self._refused else self._silence
         return now - max(self._heard.get(process, self._began), self._began) >= patience
 
     def _leader(self, now: float) -> int:
-        """The first member that is not missing. A leader may be missing later."""
+        """Return the first member that is not missing. A leader may be missing later."""
         return next(
             (p for p in self._known if p == self.process or not self._misses(p, now)), self.process
         )
@@ -394,7 +394,7 @@ class Node:
         return max(self._voted_at, self._began)
 
     def _everybody(self) -> tuple[int, ...]:
-        """All processes that any voter knows, in order; the longest list comes first."""
+        """Return all processes that any voter knows, in order; the longest list first."""
         lists = sorted((each.known for each in self._promises.values()), key=len, reverse=True)
         return tuple(dict.fromkeys(itertools.chain(*lists)))
 
@@ -438,7 +438,7 @@ class Node:
         return out + [(v, self._message("ask_end", process=m)) for m in missing for v in asked]
 
     def _stand_back(self, now: float, ballot: Ballot) -> None:
-        """Leaves another leader, which has a newer ballot, time to decide."""
+        """Gives another leader with a newer ballot time to decide."""
         self._round = max(self._round, ballot[0])
         place = self._known.index(self.process) if self.process in self._known else 0
         self._back_off = now + self._silence * (1 + place / max(len(self._known), 1))

@@ -15,8 +15,8 @@ from jaxccomp._native import platforms
 def wait() -> None:
     """Returns when all computations of this thread on this process's devices have run.
 
-    Waits for those of other threads too, if the program still holds their results. Errors are
-    ignored: a program sees them when it reads its results.
+    Also waits for computations of other threads if the program still holds their results. Ignores
+    errors: a program sees them when it reads its results.
     """
     for platform in platforms.TABLE.values():
         _wait_for(platform)
@@ -25,9 +25,9 @@ def wait() -> None:
 def _wait_for(platform: platforms.Platform) -> None:
     with contextlib.suppress(Exception):
         devices = platform.local_devices()
-        # Results may have been dropped. XLA runs the computations that a thread dispatches to one
-        # device in order, and computations for several devices in a separate order. A
-        # computation never overtakes a queue that is not empty, however small it is.
+        # The program may have dropped results, so queue one more computation and wait for it. XLA
+        # runs a thread's computations for one device in order, and those for several devices in a
+        # separate order. Even a small computation never overtakes a non-empty queue.
         for group in [[device] for device in devices] + ([devices] if len(devices) > 1 else []):
             _run_last(group)
         for array in jax.live_arrays(platform.name) if devices else ():

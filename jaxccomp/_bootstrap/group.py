@@ -1,4 +1,4 @@
-"""Groups of processes that need neither MPI nor ``jax.distributed``, and may shrink and grow.
+"""Groups of processes without MPI and ``jax.distributed``, which may shrink and grow.
 
 All members know the worker address, the listening address and the host of each other process.
 A process keeps its number for good, and numbers are never reused, so a communicator is an ordered
@@ -32,7 +32,7 @@ class PeerTable:
 
     Attributes:
       rows: the records that the processes sent when they joined.
-      workers: addresses of their UCX workers; b"" for processes that have gone for good.
+      workers: addresses of their UCX workers; b"" for processes that have left or ended.
       salt: the secret in UCX messages is derived from it and the job's secret.
     """
 

@@ -1,7 +1,7 @@
 """Detects child processes of a rank that have inherited its launcher's variables.
 
 For example, ``multiprocessing`` with "spawn" imports the main program again in a data loader's
-worker, which then calls ``jaxccomp.init()`` and would join as the same rank a second time.
+worker. The worker then calls ``jaxccomp.init()`` and would join as the same rank a second time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from jaxccomp import errors
 from jaxccomp._bootstrap import launchers
 
-# Set by a rank when it joins: its pid, and a checksum of the variables that its launcher has set. A
-# launcher that a rank starts sets others.
+# Set by a rank when it joins: its pid, and a checksum of its launcher's variables. If a rank starts
+# another launcher, that launcher's ranks have other variables.
 MARK = "JAXCCOMP_RANK_PROCESS"
 _IDENTITY = (
     "JAXCCOMP_RUN",
@@ -34,7 +34,7 @@ _CONNECTION = "PMI_FD"  # the number of the descriptor over which PMI talks to m
 
 
 def mark_rank() -> None:
-    """Sets the variable by which child processes see that they are no ranks."""
+    """Sets the variable by which child processes detect that they are not ranks."""
     os.environ[MARK] = f"{os.getpid()} {_identity(os.environ)}"
 
 
@@ -42,7 +42,7 @@ def check(*, uses_variables: bool, starts_mpi: bool) -> None:
     """Raises if this process has inherited the variables of the rank that started it.
 
     Args:
-      uses_variables: whether its rank, or the group that it joins, comes from variables.
+      uses_variables: whether environment variables give its rank, or the group that it joins.
       starts_mpi: whether it would initialise MPI.
 
     Raises:
@@ -82,9 +82,9 @@ def why_no_rank(environ: Mapping[str, str], *, uses_variables: bool, starts_mpi:
 
 
 def _is_worker() -> bool:
-    """Whether ``multiprocessing`` has imported the main program again ("spawn", "forkserver")."""
-    # multiprocessing.parent_process() is set only after that.
-    name = "__mp_main__"  # elsewhere another name of the module __main__
+    """Return whether ``multiprocessing`` has reimported the main program (spawn, forkserver)."""
+    # multiprocessing.parent_process() is set only later.
+    name = "__mp_main__"  # elsewhere an alias of the module __main__
     return getattr(sys.modules.get(name), "__name__", "") == name
 
 
@@ -100,7 +100,7 @@ def _identity(environ: Mapping[str, str]) -> str:
 
 
 def _inode(descriptor: str) -> int:
-    """The inode of the socket with that descriptor; 0 if there is none."""
+    """Return the inode of the socket with that descriptor; 0 if there is none."""
     try:
         status = os.fstat(int(descriptor))
     except (OSError, ValueError):

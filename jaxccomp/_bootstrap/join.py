@@ -40,7 +40,7 @@ def join(
       parameters: of a rendezvous; None with MPI or ``jax.distributed``.
     """
     if config.get("check_launches"):
-        # A launch then happens while the Python stack is still at its dispatch.
+        # Then the launch happens while the Python stack still shows its call site.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
     if parameters is not None:
         state = _with_coordinator(parameters, timeout_seconds)
@@ -161,7 +161,7 @@ def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
 
 
 def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> None:
-    # Do all that may fail first: the engine's place can be set only once.
+    # First the steps that may fail: the engine can be configured only once.
     open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
     share = partial(state.share_with_all, timeout_seconds)
     profile, plan = profiles.own(), plans.own()

@@ -25,7 +25,7 @@ class Store:
     """This process's use of the store.
 
     Args:
-      client: of ``jax.distributed`` (_compat.distributed_client).
+      client: the client of ``jax.distributed`` (_compat.distributed_client).
     """
 
     def __init__(self, client: Any):
@@ -38,7 +38,7 @@ class Store:
         """Allgather rows of integers, in the members' order, through the first member.
 
         Raises:
-          InitializationError: names processes that have not come, or whose row cannot be read.
+          InitializationError: names the processes that have not come, or have an unreadable row.
         """
         number = self._shared.get(name, 0)
         mine = np.array([zlib.crc32(f"{__version__} {name}".encode()), *row], np.int64)

@@ -12,8 +12,8 @@ class Launcher:
     """The launcher of this process, and the ranks that it has set.
 
     Attributes:
-      name: of the launcher.
-      rank: of this process.
+      name: the launcher's name.
+      rank: this process's rank.
       size: number of ranks; None if the launcher does not set it.
       local_rank: rank of this process on its host, if the launcher sets it.
       local_size: number of ranks on its host, if the launcher sets it.

@@ -39,8 +39,8 @@ def at_exit(*, finalizes_mpi: bool = False, mpi: Any = None) -> None:
     _process = os.getpid()
     if mpi is not None:
         _mpi.before_finalize(mpi, stop_engine)
-    # Last registered, first called: before MPI is finalised, be it here or by mpi4py, which does it
-    # after all of Python's exit functions.
+    # The last registered function runs first, and mpi4py finalises MPI after all of them: so this
+    # one runs before MPI is finalised.
     atexit.register(_leave)
     # Runs before Python joins the program's other threads, which may wait for other ranks.
     with contextlib.suppress(AttributeError, RuntimeError):
@@ -48,7 +48,7 @@ def at_exit(*, finalizes_mpi: bool = False, mpi: Any = None) -> None:
 
 
 def joined(world: World) -> None:
-    """Remembers what this process has joined."""
+    """Records the world that this process has joined."""
     global _joined
     _joined = world
 
@@ -60,10 +60,10 @@ def stop_engine() -> None:
 
 
 def _leave() -> None:
-    """At exit: stops the engine before MPI is finalised, when no other process needs it any more.
+    """Stops the engine at exit, before MPI is finalised.
 
-    Other processes may wait for operations that are still queued here, so these are finished first.
-    After an uncaught exception they may never finish: the failure is reported instead.
+    Other processes may wait for operations that are still queued here, so these finish first. After
+    an uncaught exception they may never finish; then the failure is reported to the others.
     """
     if os.getpid() != _process:
         return
@@ -128,9 +128,9 @@ def _announce_failure() -> None:
 
 
 def _failure() -> str:
-    """The exception that ends this program, such as "ValueError: no"; empty when none does."""
+    """Return the exception that ends this program, such as "ValueError: no"; empty if none."""
     if hasattr(sys, "ps1") or sys.flags.interactive:
-        return ""  # there, an exception ends nothing
+        return ""  # an exception does not end an interactive session
     value = getattr(sys, "last_value", None)
     if not isinstance(value, BaseException):
         return ""

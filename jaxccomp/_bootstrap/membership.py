@@ -1,7 +1,7 @@
 """Shrinks a group to the remaining members, and admits processes that ask to join.
 
 Each member has a `Node` of the consensus on its group's membership (`consensus.py`). This module
-connects the nodes: messages travel through the rendezvous, a process's record is a file that only
+connects the nodes: the rendezvous sends messages, a process's record is a file that only
 this host has, and this host's process table shows which processes have ended.
 """
 
@@ -39,13 +39,13 @@ _UNKNOWN = peer_info.Row(0, 1, -1, 0, 0)
 
 
 def waiting(state: World, group: str) -> int:
-    """The number of processes that wait at this one to join that group."""
+    """Return the number of processes that wait at this process to join that group."""
     rendezvous = state.out_of_band
     return len(rendezvous.wait_list.of(group)) if isinstance(rendezvous, Rendezvous) else 0
 
 
 def term_of(name: str) -> int:
-    """The membership term of the communicator with that name."""
+    """Return the membership term of the communicator with that name."""
     found = re.search(r"/members-(\d+)\.[0-9a-f]{8}$", name)
     return int(found[1]) if found else 0
 
@@ -58,8 +58,8 @@ def _name(group: str, membership: Membership) -> str:
 class _Files:
     """Records of the processes of this host, one file each.
 
-    A file has an HMAC with the job's secret, and part of one in its name, so that other users
-    cannot guess the name.
+    A file has an HMAC with the job's secret. Its name has part of another HMAC, so that other users
+    cannot guess it.
     """
 
     def __init__(self, state: World, rendezvous: Rendezvous):
@@ -75,7 +75,7 @@ class _Files:
     def keep(self, group: str, record: Record) -> None:
         """Stores this process's record of that group.
 
-        If that fails there is no file, and this host will not confirm the end of this process.
+        If that fails, there is no file, and this host cannot confirm the end of this process.
         """
         path = self._path(self._state.process)
         with self._lock:
@@ -117,7 +117,7 @@ class _Files:
             return None
 
     def remove(self) -> None:
-        """Removes the files of this host's processes, if only this one of them lives."""
+        """Removes the files of this host's processes, if all others have ended."""
         state = self._state
         seen = peer_info.system_processes(state.peers.rows, state.process)
         if any(pid and engine.load().start_time(pid) == start for pid, start in seen):
@@ -381,7 +381,7 @@ def admit(
     grown = make(_name(original_name(comm.name), membership), membership.members)
     if not membership.detail:
         return grown  # it has only shrunk
-    # From here on, joined processes may send to all of these.
+    # After this exchange all members accept messages of the joined processes.
     state.share(comm, (), timeout)
     for number, request in enumerate(membership.detail["asked"], int(membership.detail["first"])):
         if request["id"] in waiting:

@@ -1,7 +1,7 @@
 """All uses of mpi4py: finding and initialising MPI, and small exchanges.
 
-mpi4py is imported only when there is a reason to: importing it initialises MPI, and MPI outside
-a launcher may print, wait or abort. All waits here have a deadline.
+mpi4py is imported only when needed: importing it initialises MPI, and MPI outside a launcher may
+print, wait or abort. All waits here have a deadline.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from jaxccomp import errors
 from jaxccomp._bootstrap import shared_memory
 from jaxccomp._bootstrap.launchers import Launcher, launcher
 
-# How often a wait checks whether the awaited processes still live.
+# The interval at which a wait checks whether the awaited processes still live.
 _LOOKS_EVERY_SECONDS = 0.2
-# Tags on COMM_WORLD, used only when init() fails: the question "who is here?", and its answer.
+# Tags on COMM_WORLD, used only when init() fails: the question "are you here?", and its answer.
 _WHO, _HERE = 32763, 32764
 _ANSWER_SECONDS = 1.0
 _MOST_ASKED = 512
@@ -37,7 +37,7 @@ _INSTALL = (
 
 
 def installed() -> bool:
-    """Whether mpi4py can be imported; does not check for an MPI library."""
+    """Return whether mpi4py can be imported; does not check for an MPI library."""
     return importlib.util.find_spec("mpi4py") is not None
 
 
@@ -48,7 +48,7 @@ def imported() -> Any | None:
 
 
 def vendor() -> str:
-    """The MPI's name and version, such as "MPICH 5.0.2", found without initialising MPI."""
+    """Return the MPI's name and version, such as "MPICH 5.0.2", without initialising MPI."""
     name, version = _load().get_vendor()
     return f"{name} {'.'.join(map(str, version))}"
 
@@ -90,7 +90,7 @@ def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
 
 
 def handle(mpi: Any, thing: Any) -> int:
-    """The C handle of an mpi4py object, a pointer or an integer, as 64 bits without sign."""
+    """Return the C handle of an mpi4py object, a pointer or integer, as unsigned 64 bits."""
     return mpi._handleof(thing) & (2**64 - 1)
 
 
@@ -114,8 +114,8 @@ def is_finished() -> bool:
 
 
 def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str]) -> None:
-    # Under Open MPI's PMIx server alone, MPICH aborts the process unless it was built for PMIx,
-    # which its user then names in this variable.
+    # Under Open MPI's PMIx server alone, MPICH aborts the process unless it was built for PMIx; its
+    # user then sets this variable.
     name = mpi.get_vendor()[0]
     if by and by.name == "Open MPI" and name != by.name and "MPIR_CVAR_PMI_VERSION" not in environ:
         raise errors.InitializationError(
@@ -204,14 +204,14 @@ class WorldDuplicates:
         return made
 
     def _answer(self) -> None:
-        """Answers the ranks that give up that this process is here."""
+        """Tells ranks whose deadline has passed that this process is here."""
         world, status = self.mpi.COMM_WORLD, self.mpi.Status()
         while world.Iprobe(self.mpi.ANY_SOURCE, _WHO, status):
             world.Recv(bytearray(0), status.source, _WHO)
             self._sent.append(world.Isend(b"", status.source, _HERE))
 
     def _who_is_missing(self) -> str:
-        """The ranks that do not answer; ranks that also wait here do answer."""
+        """Return the ranks that do not answer; ranks that also wait here do answer."""
         world, status = self.mpi.COMM_WORLD, self.mpi.Status()
         size = world.Get_size()
         if size > _MOST_ASKED:
@@ -376,7 +376,7 @@ def _gather(
     explain: Callable[[Sequence[int]], str],
     look: Callable[[], str | None] | None,
 ) -> None:
-    """Receives the rows of all other members; on failure, notifies those whose row has come."""
+    """Receives the rows of all other members; on failure, notifies the members that sent theirs."""
     open_requests = {i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))}
 
     def is_done() -> bool:

@@ -49,11 +49,11 @@ def hosts(rows: Sequence[Row]) -> list[int]:
 
 
 def own(open_mpi: bool, files: Sequence[int] = ()) -> Row:
-    """This process's row.
+    """Return this process's row.
 
     Args:
-      open_mpi: whether messages travel by Open MPI.
-      files: of this process's profile, and then of its pinned plans, the bytes and the hash.
+      open_mpi: whether Open MPI is the transport.
+      files: size and hash of this process's profile, then size and hash of its pinned plans.
     """
     unit_bytes = config.get("mpi_unit_bytes")
     if unit_bytes == 0:
@@ -95,7 +95,7 @@ def call(share: Share, own_row: Row) -> list[Row]:
 
 
 def _pid() -> tuple[int, int, int]:
-    """This process's pid, pid namespace and start time; zeros if unknown."""
+    """Return this process's pid, pid namespace and start time; zeros if unknown."""
     try:
         space = os.stat("/proc/self/ns/pid").st_ino
     except OSError:  # not Linux
@@ -105,7 +105,7 @@ def _pid() -> tuple[int, int, int]:
 
 
 def system_processes(rows: Sequence[Row], rank: int) -> list[tuple[int, int]]:
-    """Pid and start time of each process that process ``rank`` can see; else (0, 0)."""
+    """Return pid and start time of each process that process ``rank`` can see; else (0, 0)."""
     here = rows[rank]
     return [
         (row.pid, row.start_time)
@@ -116,7 +116,7 @@ def system_processes(rows: Sequence[Row], rank: int) -> list[tuple[int, int]]:
 
 
 def _host_number() -> int:
-    """The same for processes that share a host name and a running kernel."""
+    """Return a number that is equal for processes with the same host name and running kernel."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read()
@@ -138,13 +138,13 @@ def who_lacks_cuda(rows: Sequence[Row]) -> str:
 
 
 def processes(rows: Sequence[Row], rank: int, distributed: bool, mpi: bool) -> dict[int, int]:
-    """Ranks in the world by JAX's process index.
+    """Return the ranks in the world by JAX's process index.
 
     Args:
-      rows: of all processes.
-      rank: this process's.
+      rows: the rows of all processes.
+      rank: this process's rank.
       distributed: whether ``jax.distributed`` has joined them.
-      mpi: whether MPI has.
+      mpi: whether MPI has joined them.
     """
     if not distributed:
         return {jax.process_index(): rank}

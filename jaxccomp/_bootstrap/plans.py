@@ -15,7 +15,7 @@ _RECORD = "Record them anew in this world (jaxccomp.plan)"
 
 
 def own() -> Own:
-    """The file that the option names."""
+    """Read the file that the option names."""
     return shared_files.own("plan", _plans.read)
 
 
@@ -24,7 +24,7 @@ def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) ->
 
     Args:
       share: an allgather of rows of integers.
-      rows: of all processes.
+      rows: the rows of all processes.
       mine: this process's plans.
       hosts: by process, a number for its host.
 
@@ -45,7 +45,7 @@ def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) ->
 
 
 def refuse(why: str) -> None:
-    """Raises if plans are named but cannot be agreed on: to ignore them would break pinning."""
+    """Raises if the option names plans: processes cannot share them here, nor ignore them."""
     if config.get("plan"):
         raise errors.EngineUnavailableError(
             f"the option plan names {config.get('plan')!r}, but {why}. Leave the option out there."

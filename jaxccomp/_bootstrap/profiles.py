@@ -14,7 +14,7 @@ _TUNE = "`python -m jaxccomp tune links --output FILE`, run by these ranks, writ
 
 
 def own() -> Own:
-    """The file that the option names."""
+    """Read the file that the option names."""
     return shared_files.own("profile", read_profile)
 
 
@@ -23,7 +23,7 @@ def agree(share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]) ->
 
     Args:
       share: an allgather of rows of integers.
-      rows: of all processes.
+      rows: the rows of all processes.
       mine: this process's profile.
       hosts: by process, a number for its host.
 

@@ -7,7 +7,7 @@ its agreements, and a process that wants to join may ask any member.
 Both ends of a connection prove that they know the job's secret before a message is read
 (`connections.py`). Connections between members are kept, and reused for later requests. One thread
 accepts connections and does all handshakes. It limits the number of unauthenticated connections,
-and closes one whose first byte has not come within a second.
+and closes connections without a first byte within a second.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Rendezvous:
         # Connections closed before they were authenticated, by reason.
         self.closed_unauthenticated = {"silent": 0, "evicted": 0, "refused": 0}
         self.wait_list = WaitList()
-        # Listening addresses of all processes; None: the process has gone for good.
+        # Listening addresses of all processes; None: the process has left or ended.
         self.addresses: list[SocketAddress | None] = []
         self.process: int | None = None  # this process's number, once known
         self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
@@ -240,8 +240,8 @@ class Rendezvous:
         """Asks to join an existing group, and waits until it is admitted.
 
         Args:
-          coordinators: addresses of members; the first that answers is asked, and the next one if
-            that ends.
+          coordinators: addresses of members; the first member that answers gets the request, and
+            the next one if the first ends.
           group: the group's name.
           request: returns this process's data for the members; called when one is reached.
           timeout: seconds to wait.
@@ -275,7 +275,7 @@ class Rendezvous:
     def post(self, process: int, message: dict[str, Any]) -> None:
         """Sends a one-way message to another process; it may be lost.
 
-        Messages from one process to another travel on one connection, in order.
+        Messages from one process to another are sent on one connection, in order.
         """
         with self._lock:
             posts = self._posts.get(process)
@@ -464,7 +464,7 @@ class Rendezvous:
                 name,
                 member,
                 proposal,
-                conn.poll,  # it sends nothing before the decision: this is its end
+                conn.poll,  # clients send nothing before the decision: true only at their end
                 unique=name.startswith(_ADDRESSES),
             )
         except ProposalRejected as error:
@@ -474,7 +474,7 @@ class Rendezvous:
 
     def _serve_join(self, conn: Connection, request: dict[str, Any]) -> None:
         if self.process is None:
-            return  # this process waits itself: the other one asks another member
+            return  # this process is not a member yet: the client asks another one
         theirs = request["version"]
         refused = f"the group has jaxccomp {__version__}, not {theirs}"
         if theirs == __version__:
@@ -524,7 +524,7 @@ class _Posts:
             for is_new in (False, True):
                 try:
                     if conn is not None and not is_new and conn.poll():
-                        raise EOFError("it has ended")  # nothing but its end can come
+                        raise EOFError("it has ended")  # the receiver never sends here
                     if conn is None:
                         conn = self._rendezvous.connect_to(self._process)
                     conn.send(posted)

@@ -16,13 +16,13 @@ _UNREADABLE = -1
 
 
 class Own(NamedTuple):
-    """This process's file, or the error in reading it, which is raised after all have joined."""
+    """This process's file, or its read error, which is raised after all processes have joined."""
 
     data: bytes = b""
     error: errors.InvalidArgumentError | None = None
 
     def row(self) -> tuple[int, int]:
-        """The row for the other processes: size in bytes, and hash."""
+        """Return the row for the other processes: size in bytes, and hash."""
         size = _UNREADABLE if self.error else len(self.data)
         return size, _hash(self.data)
 

@@ -84,7 +84,7 @@ def _prefer_the_systems() -> None:
     system = ctypes.util.find_library("ucp")
     if not system or not libraries.find("ucp") or libraries.named("ucp"):
         return
-    # In another process: parts of an old UCX, once loaded, would replace those of the wheel.
+    # Query it in another process: once loaded, parts of an old UCX would replace the wheel's.
     command = [sys.executable, "-I", "-S", "-c", _ASKS, system]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_SECONDS)
@@ -159,7 +159,7 @@ def secret_of(salt: bytes, derive: Derive) -> bytes:
 def net_devices(address: str) -> str:
     """Return the network devices for a group, from this host's address towards the coordinator.
 
-    If set, the option or UCX_NET_DEVICES. Else the network interface with the address, and all
+    The option or UCX_NET_DEVICES if set. Otherwise the network interface with the address, and all
     InfiniBand devices, which do not listen for TCP connections.
     """
     if config.get("ucx_net_devices") or os.environ.get("UCX_NET_DEVICES"):
@@ -205,7 +205,7 @@ def connect(
       share: an allgather of rows of integers.
       process: this process's number.
       worker: this process's worker.
-      pids: pids of the processes that this one can see; 0 for itself and the others.
+      pids: by process, its pid if this process can see it; 0 for itself and the others.
     """
     address = worker.address
     guard = worker.let_read() if config.get("ucx_cma") != "off" else _NO_GUARD
@@ -243,7 +243,7 @@ def who_lacks(has: Sequence[int], why_here: str) -> str:
 
     Args:
       has: by process, whether it can use UCX.
-      why_here: why this process cannot, if so.
+      why_here: why this process cannot use UCX; empty if it can.
     """
     lacking = [process for process, can in enumerate(has) if not can]
     if not lacking:

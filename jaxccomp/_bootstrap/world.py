@@ -53,7 +53,7 @@ class OutOfBand(Protocol):
 
 
 def original_name(name: str) -> str:
-    """The name of a communicator before members were lost or joined."""
+    """Return the name of a communicator before members were lost or joined."""
     head, mark, tail = name.rpartition("/members-")
     return head if mark and "/" not in tail else name
 
@@ -78,15 +78,15 @@ class World:
         # The communicator that operations take by default: name, processes and order.
         self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
         self.mpi = mpi  # mpi4py's MPI module, when joined
-        # Duplicates of COMM_WORLD: one for the engine, whose thread receives every message there,
-        # one for the Python side, and one for MPI's collectives (backend="mpi").
+        # Duplicates of COMM_WORLD: for the engine (its thread receives every message on it), for
+        # Python exchanges, and for MPI's collectives (backend="mpi").
         self.engine_comm, self.exchange, self.collectives = comms or (None, None, None)
         self.hosts = tuple(range(processes))  # by process, the lowest process of its host
         self.process_of = {each: each for each in range(processes)}  # by JAX's process index
         self.planner: Planner | None = None  # chooses by the profile that all ranks share
         self.plans: Plans | None = None  # pinned, the same on all ranks
-        self.unreachable = ""  # why the engine cannot move values to the other processes
-        self.no_cuda = ""  # why the engine is not used on GPUs, if another process is the reason
+        self.unreachable = ""  # why the engine cannot send values to the other processes
+        self.no_cuda = ""  # why the engine is not used on GPUs: processes that lack CUDA
         self._lock = threading.Lock()
         self._known: dict[str, tuple[int, ...]] = {}
         self._freed: set[str] = set()  # names that are never reused
@@ -204,7 +204,7 @@ class World:
         return number
 
     def freed_groups(self, name: str) -> int:
-        """The number of groups of communicator ``name`` that this process has freed."""
+        """Return the number of groups of communicator ``name`` that this process has freed."""
         return self._freed_groups.get(name, 0)
 
     def free(self, comm: Group) -> None:

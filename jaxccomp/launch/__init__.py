@@ -1,6 +1,6 @@
 """Starts programs as MPI ranks, several per GPU if wanted (``python -m jaxccomp run``, ``tune``).
 
-Nothing here imports JAX: a rank's start-up runs before its program does.
+No module here imports JAX: a rank's start-up code runs before its program.
 """
 
 from jaxccomp.launch.throughput import report_throughput

@@ -1,4 +1,4 @@
-"""Shares the cores of a host among its ranks, each near the GPU that it uses."""
+"""Divides the cores of a host among its ranks, near each rank's GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SYS = pathlib.Path("/sys")
 
 
 def parse_list(text: str) -> set[int]:
-    """The numbers of a list as sysfs writes it.
+    """Return the numbers of a list in sysfs format.
 
     >>> sorted(parse_list("0-2,8"))
     [0, 1, 2, 8]
@@ -23,7 +23,7 @@ def parse_list(text: str) -> set[int]:
 
 
 def near(bus: str, sys: pathlib.Path = _SYS) -> set[int]:
-    """CPUs of the NUMA node that a PCI device belongs to; empty when sysfs does not tell."""
+    """Return the CPUs of a PCI device's NUMA node; empty if sysfs has none."""
     try:
         node = int((sys / "bus/pci/devices" / bus / "numa_node").read_text())
         if node < 0:
@@ -36,20 +36,20 @@ def near(bus: str, sys: pathlib.Path = _SYS) -> set[int]:
 def share(
     allowed: Collection[int], wishes: Sequence[Collection[int]], sys: pathlib.Path = _SYS
 ) -> list[set[int]]:
-    """The CPUs of each rank of a host.
+    """Return the CPUs of each rank of a host.
 
     Args:
-      allowed: the CPUs that all ranks have together.
-      wishes: by local rank, the CPUs near its GPU; empty when it has none.
-      sys: where sysfs is.
+      allowed: the CPUs that the ranks may use.
+      wishes: by local rank, the CPUs near its GPU; empty without a GPU.
+      sys: the folder of sysfs.
 
     Returns:
-      By local rank, its CPUs. Ranks with the same wish share those CPUs evenly, whole cores (all
-      hardware threads of one) where there are enough, and none twice. Where ranks are more than
-      CPUs, they all have all of them.
+      By local rank, its CPUs. Ranks with the same wish divide its CPUs evenly and disjointly, by
+      whole cores (all hardware threads of one) if there are enough. If there are more ranks than
+      CPUs, each rank gets all CPUs.
     """
     known = [frozenset(wish) & frozenset(allowed) for wish in wishes]
-    # Wishes that overlap cannot be kept apart: then all share all.
+    # If a rank has no wish, or different wishes overlap, all ranks divide all CPUs.
     if not all(known) or any(a != b and a & b for a in known for b in known):
         known = [frozenset(allowed)] * len(wishes)
     found: list[set[int]] = [set() for _ in wishes]

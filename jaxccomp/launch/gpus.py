@@ -1,4 +1,4 @@
-"""The GPUs that this process may use, found without JAX or CUDA: asking CUDA would start it."""
+"""Finds the GPUs that this process may use, without JAX or CUDA: a query would initialise CUDA."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 _PROC = pathlib.Path("/proc/driver/nvidia/gpus")
 _QUERY = ("--query-gpu=uuid,pci.bus_id", "--format=csv,noheader")
-_TIMEOUT_SECONDS = 60.0  # a driver that has to be woken up takes seconds
+_TIMEOUT_SECONDS = 60.0  # a sleeping driver takes seconds to start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,9 +20,8 @@ class Gpu:
     """One GPU.
 
     Attributes:
-      name: what CUDA_VISIBLE_DEVICES calls it: a UUID, or the number that the caller's environment
-        uses.
-      bus: its place on PCI as sysfs writes it, such as "0000:3b:00.0"; "" when not known.
+      name: its name in CUDA_VISIBLE_DEVICES: a UUID, or the number in the caller's environment.
+      bus: its PCI address in sysfs format, such as "0000:3b:00.0"; "" if unknown.
     """
 
     name: str
@@ -31,17 +30,17 @@ class Gpu:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The GPUs, in CUDA's order where the environment names them, and how they were looked for."""
+    """The GPUs, in the order of CUDA_VISIBLE_DEVICES if set, and a description of the search."""
 
     gpus: tuple[Gpu, ...]
     how: str
 
 
 def find(environ: Mapping[str, str] = os.environ, proc: pathlib.Path = _PROC) -> Found:
-    """Looks for GPUs with nvidia-smi, or in /proc where there is no nvidia-smi.
+    """Find GPUs with nvidia-smi, or in /proc if there is no nvidia-smi.
 
-    CUDA_VISIBLE_DEVICES restricts and orders them as it does for CUDA: numbers, UUIDs or beginnings
-    of UUIDs, up to the first that does not exist.
+    CUDA_VISIBLE_DEVICES restricts and orders them as in CUDA: numbers, UUIDs or prefixes of UUIDs,
+    up to the first that does not exist.
     """
     command = shutil.which("nvidia-smi", path=environ.get("PATH"))
     if command:
@@ -81,7 +80,7 @@ def _read(proc: pathlib.Path) -> list[Gpu]:
 
 
 def _sysfs_bus(bus: str) -> str:
-    """nvidia-smi writes a domain of eight digits, sysfs one of four."""
+    """Convert nvidia-smi's PCI address, with a domain of eight digits, to sysfs's, with four."""
     domain, _, rest = bus.strip().lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
@@ -90,7 +89,7 @@ def _visible(gpus: Sequence[Gpu], wanted: str) -> list[Gpu]:
     found = []
     for name in (each.strip() for each in wanted.split(",")):
         if name.isdigit() and int(name) < len(gpus):
-            # Its number stays: which GPU has it depends on CUDA_DEVICE_ORDER, which CUDA reads.
+            # Keep the number: CUDA maps it to a GPU by CUDA_DEVICE_ORDER.
             found.append(Gpu(name, gpus[int(name)].bus))
         elif name.startswith("MIG-"):
             found.append(Gpu(name))

@@ -1,14 +1,13 @@
 """Starts a job's ranks on a host that the launcher reaches by ssh: ``start.py host_agent``.
 
-The launcher writes JSON, an object a line, to standard input (`ssh.py`):
+The launcher (`ssh.py`) writes to standard input, one JSON object per line:
 
-1. the command, folder, environment and ranks. The environment holds the
-   job's secret, so it travels here and on no command line. The agent answers with its address and
-   with a port that is free;
-2. variables that follow from all hosts' answers, the coordinator's address: the ranks start;
-3. signals for them.
+1. the command, folder, environment and ranks. The environment has the job's secret, which must not
+   appear on a command line. The agent answers with its address and a free port;
+2. the coordinator's address, as an environment variable: the agent starts the ranks;
+3. signals for the ranks.
 
-The end of standard input is that of the launcher, or of the connection to it: the ranks are ended.
+At the end of standard input the launcher or the connection has ended, and the agent ends the ranks.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from typing import Any
 from jaxccomp.launch import leftovers, lines, ports, signals
 from jaxccomp.launch.processes import Processes
 
-_GRACE_SECONDS = 5.0  # in which ranks end their programs
+_GRACE_SECONDS = 5.0  # for ranks to end their programs
 _USAGE_STATUS = 2
 _OUT = 1
 
 
 def main() -> int:
-    """Runs this host's ranks to their end; returns the status of the first that failed."""
+    """Run this host's ranks to their end; return the first failed rank's status, or 0."""
     messages = _messages(0)
     job = next(messages, None)
     if job is None:
@@ -44,7 +43,7 @@ def main() -> int:
     with ports.reserved("") as port:
         _tell(first, server=server, client=client, port=port)
         last = next(messages, None)
-        if last is None or "environment" not in last:  # it has ended before it began
+        if last is None or "environment" not in last:  # the job ended before its ranks started
             return 0
         processes = Processes()
         environ = {**os.environ, **job["environment"], **last["environment"]}
@@ -64,7 +63,7 @@ def _obey(messages: Iterator[dict[str, Any]], processes: Processes, mark: str) -
 
 
 def _messages(descriptor: int) -> Iterator[dict[str, Any]]:
-    """The lines that come; not by ``sys.stdin``, which a thread must not hold at the end."""
+    """Yield the messages. Not through ``sys.stdin``: a thread must not hold its lock at exit."""
     left = b""
     while part := os.read(descriptor, 1 << 16):
         *whole, left = (left + part).split(b"\n")
@@ -72,7 +71,7 @@ def _messages(descriptor: int) -> Iterator[dict[str, Any]]:
 
 
 def _ends_of_connection() -> tuple[str, str]:
-    """The addresses of this host and of the launcher's, as ssh has connected them; else empty."""
+    """Return this host's and the launcher's address in the ssh connection; empty if unknown."""
     client, _, server, _ = os.environ.get("SSH_CONNECTION", "").split() or ("", "", "", "")
     return server, client
 

@@ -1,7 +1,7 @@
-"""Ctrl-C while ``python -m jaxccomp`` imports what it needs: it ends the process at once.
+"""Lets Ctrl-C end the process at once while ``python -m jaxccomp`` runs its imports.
 
-Python raises KeyboardInterrupt wherever the main thread happens to be. In a callback of the garbage
-collector or of a weak reference, of which imports have many, the exception is printed and lost.
+If Python raises KeyboardInterrupt in a callback of the garbage collector or of a weak reference, it
+prints and drops the exception. Imports run many such callbacks.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 
 
 def is_command(argv: list[str], original: list[str]) -> bool:
-    """Whether the interpreter is about to run ``python -m jaxccomp``.
+    """Return whether the interpreter is about to run ``python -m jaxccomp``.
 
     Args:
-      argv: ``sys.argv``, which is ``["-m", ...]`` while Python looks for the module.
+      argv: ``sys.argv``, which is ``["-m", ...]`` while Python searches the module.
       original: ``sys.orig_argv``.
     """
     return argv[:1] == ["-m"] and ("-m", "jaxccomp") in zip(original, original[1:], strict=False)
@@ -29,6 +29,6 @@ if _ends_at_once:
 
 
 def raise_keyboard_interrupt() -> None:
-    """Has Python raise KeyboardInterrupt again: for commands, whose imports are over."""
+    """Make Ctrl-C raise KeyboardInterrupt again; commands call this after their imports."""
     if _ends_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -24,10 +24,10 @@ from jaxccomp.launch import leftovers, lines, mpiexec, ports, signals, ssh
 from jaxccomp.launch.placement import Settings
 from jaxccomp.launch.supervise import FROM_LAUNCHER
 
-TIMED_OUT = 124  # as `timeout` has it
+TIMED_OUT = 124  # the exit status of `timeout`
 _LAST_LINES = 20
 _WAITING_LINES = 1000
-_GRACE_SECONDS = 6.0  # ranks give their programs half of it
+_GRACE_SECONDS = 6.0  # a rank's program gets half of it
 _FIRST_LOOK_SECONDS = 0.2
 _LAST_LOOK_SECONDS = 2.0
 _START = str(pathlib.Path(__file__).with_name("start.py"))
@@ -46,11 +46,11 @@ class Job:
       settings: where ranks are placed.
       hosts: ``name:ranks``; empty for this machine.
       python: the interpreter whose mpi4py selects the MPI.
-      environment: added to this process's, on all hosts.
-      timeout_seconds: when to end it; None: never.
+      environment: variables added to this process's, on all hosts.
+      timeout_seconds: the deadline, after which the job is ended; None: none.
       log_dir: a folder for ``rank-N.txt``, one file per rank.
-      transport: "mpi", or "ucx": then ranks meet at a coordinator on the first host, without an
-        MPI, and other hosts are reached by ssh.
+      transport: "mpi" or "ucx". With "ucx" ranks need no MPI: they meet at a coordinator on the
+        first host, and ssh starts them on other hosts.
     """
 
     ranks: int
@@ -74,7 +74,7 @@ class Outcome:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal to the launcher has ended it."""
+        """Whether a signal to the launcher ended the job."""
         return self.rank is None and self.status - 128 in signals.ENDING
 
 
@@ -85,18 +85,18 @@ def print_line(rank: int | None, line: str, is_error: bool) -> None:
 
 
 def run(job: Job, show: Show = print_line) -> Outcome:
-    """Runs a job to its end.
+    """Run a job to its end.
 
-    When the first rank fails, at the deadline, and on SIGINT, SIGTERM and SIGHUP (which ranks get
-    as well), it asks all ranks to end, and kills them after a few seconds.
+    When the first rank fails, at the deadline, and on SIGINT, SIGTERM and SIGHUP (which are
+    forwarded to ranks), ask all ranks to end, and kill them after a few seconds.
 
     Args:
-      job: what to run.
-      show: gets each line of output: its rank (None: mpiexec itself), text, and whether it came
-        on the stream of errors.
+      job: the job.
+      show: called with each line of output: its rank (None: mpiexec itself), text, and whether it
+        is from standard error.
 
     Raises:
-      LaunchError: no mpiexec, or no mpi4py.
+      LaunchError: if there is no mpiexec, or no mpi4py.
     """
     return _Run(job, show).outcome()
 
@@ -106,13 +106,13 @@ def _rendezvous(job: Job) -> Iterator[dict[str, str]]:
     """Yield the variables by which ranks without MPI meet (`jaxccomp.init`)."""
     found = {"JAXCCOMP_SECRET": secrets.token_hex(16), "JAXCCOMP_JOIN": "", ssh.COORDINATOR: ""}
     with contextlib.ExitStack() as stack:
-        if not job.hosts:  # else a port of the first one
+        if not job.hosts:  # otherwise ssh.py sets it, with a port of the first host
             found[ssh.COORDINATOR] = f"127.0.0.1:{stack.enter_context(ports.reserved())}"
         yield found | {name: job.environment[name] for name in found if name in job.environment}
 
 
 class _Run:
-    """The state of a running job. All of it belongs to one thread; others send events."""
+    """The state of a running job. One thread uses it; other threads send events."""
 
     def __init__(self, job: Job, show: Show):
         self.job, self.show = job, show
@@ -120,15 +120,15 @@ class _Run:
         self.shared_files = leftovers.SharedFiles(self.mark)
         self.is_over = threading.Event()
         self.events: queue.SimpleQueue[tuple] = queue.SimpleQueue()
-        # A rank that prints faster than the terminal waits, as with a pipe.
+        # Bounds queued lines: a rank that prints faster than the terminal waits, as with a pipe.
         self.room = threading.Semaphore(_WAITING_LINES)
-        self.pids: list[int] = []  # of the ranks' start-ups, when they are on this machine
+        self.pids: list[int] = []  # of the ranks' supervisors on this machine
         self.last = collections.defaultdict(lambda: collections.deque(maxlen=_LAST_LINES))
-        self.done: set[int] = set()  # the ranks that have ended well
-        self.ending: Outcome | None = None  # why it is being ended
+        self.done: set[int] = set()  # ranks with exit status 0
+        self.ending: Outcome | None = None  # why the job is being ended
         self.aborted: int | None = None  # rank that called MPI_Abort
         self.kill_at: float | None = None
-        self.hung = False  # mpiexec, when it was killed
+        self.hung = False  # whether mpiexec hung and was killed
 
     def outcome(self) -> Outcome:
         with contextlib.ExitStack() as stack:
@@ -154,7 +154,7 @@ class _Run:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                start_new_session=True,  # a terminal's Ctrl-C comes here only, and is passed on
+                start_new_session=True,  # only this process gets a Ctrl-C, and forwards it
                 preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM),
             )
             looks = signals.start_thread(self._look_at_shared_files)
@@ -195,7 +195,7 @@ class _Run:
         return [*here, "ssh", ranks, hosts, names, self.mark, job.python, *rank]
 
     def _described(self, status: int) -> Outcome:
-        """Return the outcome; called when all lines printed before a failure have come."""
+        """Return the outcome; call it after all lines printed before a failure have arrived."""
         why = self.ending
         if why is None and (status == 0 or self.hung):
             return Outcome(0)
@@ -229,7 +229,7 @@ class _Run:
             raise errors.LaunchError(f"no logs can be written: {error}.") from None
 
     def _watch(self) -> int:
-        """Handles events until mpiexec has ended and its streams are read; returns its status."""
+        """Handle events until mpiexec has ended and its streams are read; return its status."""
         streams = (self.process.stdout, self.process.stderr)
         for number, stream in enumerate(streams):
             signals.start_thread(self._read, stream, bool(number))
@@ -248,7 +248,7 @@ class _Run:
             if self.kill_at is not None and now >= self.kill_at:
                 # Once mpiexec has ended, read its remaining output first.
                 if status is not None and event is None:
-                    return status  # and a process of another user holds a stream
+                    return status  # a process of another user holds a stream open
                 if status is None:
                     self.hung = True
                     self._kill()
@@ -267,7 +267,7 @@ class _Run:
                 open_streams -= 1
             elif kind == "ended":
                 (status,) = values
-                # A process that still holds a stream is no rank: ranks end before mpiexec does.
+                # Ranks end before mpiexec: a process that still holds a stream is not a rank.
                 leftovers.kill(self.mark)
                 self.kill_at = time.monotonic() + 1
             elif kind == "signal":
@@ -276,12 +276,12 @@ class _Run:
         return status
 
     def _look_at_shared_files(self) -> None:
-        # MPI makes files when ranks start, and when they first communicate. Killed ranks no longer
-        # map the files: sample earlier.
+        # MPI creates files when ranks start and when they first communicate. Killed ranks no longer
+        # map the files, so sample while they run; with growing pauses, as ranks may start slowly.
         pause = _FIRST_LOOK_SECONDS
         while not self.is_over.wait(pause):
             self.shared_files.look()
-            pause = min(1.2 * pause, _LAST_LOOK_SECONDS)  # ranks may start slowly
+            pause = min(1.2 * pause, _LAST_LOOK_SECONDS)
 
     def _read(self, stream: IO[bytes], is_error: bool) -> None:
         for line in stream:
@@ -333,7 +333,7 @@ class _Run:
             self.kill_at = time.monotonic() + _GRACE_SECONDS
 
     def _end(self, why: Outcome, number: int) -> None:
-        """Asks all ranks to end; a second call kills them."""
+        """Ask all ranks to end; a second call kills them."""
         if self.ending is not None:
             self.kill_at = time.monotonic()
             return

@@ -1,4 +1,4 @@
-"""Cleanup after a job: processes that carry its mark, and its files in shared memory."""
+"""Cleanup after a job: processes that have its mark, and its files in shared memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SharedFiles:
     Processes of concurrent jobs use other files.
 
     Args:
-      mark: of the job's processes.
+      mark: the mark of the job's processes.
       folder: the folder of shared-memory files.
       proc: the folder of the proc file system.
     """

@@ -25,11 +25,11 @@ def told(rank: int, **values: Any) -> bytes:
 
 def parse(line: bytes) -> tuple[int | None, bytes, dict[str, Any] | None]:
     """Return a line's rank (None: mpiexec's own), its text, and its control message or None."""
-    match = _PREFIXED.fullmatch(line.lstrip(b"\0"))  # with which Open MPI ends its banners
+    match = _PREFIXED.fullmatch(line.lstrip(b"\0"))  # Open MPI ends its banners with zeros
     if not match:
         return None, line, None
     rank, text = int(match[1]), match[2]
-    # The end of a line may be missing before it.
+    # The program's line before the message may lack a newline.
     before, found, value = text.partition(_TOLD)
     if found:
         with contextlib.suppress(ValueError):
@@ -38,18 +38,18 @@ def parse(line: bytes) -> tuple[int | None, bytes, dict[str, Any] | None]:
 
 
 def aborted(line: str) -> int | None:
-    """The rank that MPI says has called MPI_Abort, for a line that says so."""
+    """Return the rank that called MPI_Abort, if this is MPI's line about it; else None."""
     match = _ABORTED.search(line)
     return int(match[1] or match[2]) if match else None
 
 
 def exit_status(returncode: int) -> int:
-    """A return code of `subprocess` as a shell's: 128 and the number of the signal."""
+    """Convert a `subprocess` return code to a shell's: 128 + the signal number."""
     return 128 - returncode if returncode < 0 else returncode
 
 
 def described(status: int) -> str:
-    """How a process with this exit status has ended.
+    """Describe the end of a process with this exit status.
 
     >>> described(3), described(139)
     ('ended with exit status 3', 'was ended by SIGSEGV (exit status 139)')

@@ -24,10 +24,10 @@ CARRIED = ("CUDA_", "JAX", "LD_LIBRARY_PATH", "MPI4PY_", "OMP_", "PATH", "PYTHON
 
 @functools.cache
 def vendor(python: str = sys.executable) -> tuple[str, str]:
-    """Name and version of the MPI that this interpreter's mpi4py loads.
+    """Return name and version of the MPI that this interpreter's mpi4py loads.
 
     Raises:
-      RuntimeError: when there is none, with the reason.
+      RuntimeError: if there is none, with the reason.
     """
     done = subprocess.run([python, "-P", "-c", _VENDOR], capture_output=True, text=True)
     if done.returncode:
@@ -41,7 +41,7 @@ def vendor(python: str = sys.executable) -> tuple[str, str]:
 
 @functools.cache
 def mpiexec(python: str = sys.executable) -> str:
-    """Return the launcher: of the interpreter's environment, else of the PATH."""
+    """Return the path of mpiexec: in the interpreter's environment, otherwise in the PATH."""
     beside = os.path.join(os.path.dirname(os.path.abspath(python)), "mpiexec")
     found = beside if os.path.exists(beside) else shutil.which("mpiexec")
     if not found:
@@ -67,9 +67,9 @@ def command(
       ranks: the number of ranks.
       program: arguments of the interpreter.
       python: the interpreter.
-      bind: "none", or "core" to give each rank a core of its own.
+      bind: "none", or "core": one core per rank.
       hosts: hosts as returned by `slots`; by default this machine.
-      environ: its environment.
+      environ: the environment of mpiexec.
       carried: variables passed to other hosts, in addition to `CARRIED`.
     """
     flags = ["-n", str(ranks)]
@@ -114,6 +114,6 @@ def slots(hosts: Sequence[str], ranks: int) -> list[str]:
 
 
 def allow_root() -> Mapping[str, str]:
-    """Return variables by which Open MPI runs as root, which it refuses; containers need it."""
+    """Return the variables without which Open MPI refuses to run as root, as in containers."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}

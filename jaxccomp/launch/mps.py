@@ -1,8 +1,8 @@
-"""NVIDIA's Multi-Process Service for the time of a job: kernels of several processes on one GPU.
+"""Runs NVIDIA's Multi-Process Service during a job: kernels of several processes on one GPU.
 
-The daemon is this job's own: its pipes and logs lie in a private folder, and neither the GPUs'
-compute mode nor another daemon is touched. One that the environment points to already is used
-instead, and left alone.
+The job starts its own daemon, with pipes and logs in a private folder, and changes neither the
+GPUs' compute mode nor other daemons. If the environment names a running daemon, the job uses that
+and does not stop it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTROL = "nvidia-cuda-mps-control"
 PIPES, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 _DEFAULT_PIPES = "/tmp/nvidia-mps"
 _START_SECONDS = 20.0
-_QUIT_SECONDS = 5.0  # no client is left by then
+_QUIT_SECONDS = 5.0  # for the daemon to end; its clients have ended before
 _ASK_SECONDS = 5.0
 
 
@@ -33,10 +33,10 @@ class Service:
     """A running daemon.
 
     Attributes:
-      gpus: as its clients are to name them.
-      environment: what its clients need.
-      pipes: its folder.
-      own: whether it was started here.
+      gpus: the GPUs, with the names that clients must use.
+      environment: the variables that clients need.
+      pipes: the folder of its pipes.
+      own: whether this job started it.
     """
 
     gpus: tuple[Gpu, ...]
@@ -46,7 +46,7 @@ class Service:
 
 
 def why_not(environ: Mapping[str, str] = os.environ) -> str:
-    """Why MPS cannot be used here; "" when it can."""
+    """Return why MPS cannot be used here; "" when it can."""
     if shutil.which(CONTROL, path=environ.get("PATH")):
         return ""
     return (
@@ -64,21 +64,21 @@ def state(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _answering(environ: Mapping[str, str]) -> str:
-    """The folder of pipes of a daemon that runs already; empty where none answers."""
+    """Return the folder of pipes of a running daemon; empty if none answers."""
     there = environ.get(PIPES, _DEFAULT_PIPES)
     return there if os.path.isdir(there) and _ask("get_server_list", environ) == 0 else ""
 
 
 @contextlib.contextmanager
 def running(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> Iterator[Service]:
-    """Gives an MPS that serves ``gpus``, and stops it afterwards if it was started here.
+    """Yield an MPS service for ``gpus``; stop it afterwards if this call started it.
 
     Args:
-      gpus: those of the job.
-      environ: where the command is found, and what points to a daemon that runs already.
+      gpus: the GPUs of the job.
+      environ: the environment, for the path of the command and the pipes of a running daemon.
 
     Raises:
-      LaunchError: the command is missing, or the daemon does not start.
+      LaunchError: if the command is missing, or the daemon does not start.
     """
     if reason := why_not(environ):
         raise errors.LaunchError(
@@ -104,7 +104,7 @@ def running(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> Ite
 
 
 def _renumbered(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """A daemon that sees "2,3" offers them to its clients as 0 and 1; UUIDs stay what they are."""
+    """Number the GPUs as a daemon's clients do, from 0; UUIDs do not change."""
     return tuple(
         dataclasses.replace(gpu, name=str(place)) if gpu.name.isdigit() else gpu
         for place, gpu in enumerate(gpus)
@@ -114,7 +114,7 @@ def _renumbered(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
 def _start(environ: dict[str, str], own: Mapping[str, str]) -> None:
     command = [shutil.which(CONTROL, path=environ.get("PATH")), "-d"]
     said = pathlib.Path(own[LOGS], "start")
-    with open(said, "wb") as output:  # a pipe would be held open by the daemon
+    with open(said, "wb") as output:  # no pipe: the daemon would keep it open
         try:
             status = subprocess.run(
                 command,
@@ -123,7 +123,7 @@ def _start(environ: dict[str, str], own: Mapping[str, str]) -> None:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 timeout=_START_SECONDS,
-                start_new_session=True,  # a terminal's Ctrl-C is not for the daemon
+                start_new_session=True,  # no Ctrl-C from the terminal
             ).returncode
         except subprocess.TimeoutExpired:
             status = None
@@ -151,13 +151,13 @@ def _stop(environ: dict[str, str], mark: str) -> None:
 
 
 def quit(pipes: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Asks the daemon behind a folder of pipes to end, whoever has started it."""
+    """Stop the daemon with this folder of pipes, even if another process has started it."""
     if not why_not(environ):
         _ask("quit", dict(environ) | {PIPES: pipes})
 
 
 def _ask(what: str, environ: Mapping[str, str]) -> int | None:
-    """The status of a command to the daemon; None when there is no answer in time."""
+    """Send the daemon a command; return the exit status, or None without an answer in time."""
     try:
         return subprocess.run(
             [shutil.which(CONTROL, path=environ.get("PATH"))],
@@ -173,6 +173,6 @@ def _ask(what: str, environ: Mapping[str, str]) -> int | None:
 
 
 def tell(service: Service, show: Callable[[str], None]) -> None:
-    """Says which daemon a job uses."""
+    """Report the daemon that a job uses."""
     started = "started" if service.own else "running already, used and left alone"
     show(f"MPS: {started}, pipes in {service.pipes}")

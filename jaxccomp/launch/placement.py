@@ -13,8 +13,8 @@ from jaxccomp import errors
 from jaxccomp.launch import cores
 from jaxccomp.launch.gpus import Gpu
 
-# The share of a GPU's memory that all its ranks reserve together: contexts and libraries need some,
-# too. JAX's own default, for a rank that has a GPU to itself, is 0.75.
+# The maximum fraction of a GPU's memory that its ranks reserve together; contexts and libraries
+# need the rest. JAX's own default, for one process per GPU, is 0.75.
 MOST_MEMORY = 0.9
 _JAX_MEMORY = 0.75
 # JAX refuses to start when both are set; the second is the older name.
@@ -23,15 +23,15 @@ MEMORY_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How ranks are to be placed, the same for all of them.
+    """The placement settings, the same for all ranks.
 
     Attributes:
-      gpus: of each host; None: each host looks for its own.
-      ranks_per_gpu: how many ranks share a GPU; None: as few as possible.
-      memory_fraction: of a GPU's memory for each rank; None: `most_memory`, or JAX's default where
-        that is less.
-      thread_percentage: the most of a GPU's threads that a rank may use, under MPS.
-      bind_cores: whether each rank gets cores of its own.
+      gpus: the GPUs of each host; None: each host searches its own.
+      ranks_per_gpu: the number of ranks that share a GPU; None: as few as possible.
+      memory_fraction: the fraction of a GPU's memory for each rank; None: the smaller of
+        `most_memory` and JAX's default.
+      thread_percentage: the maximum percentage of a GPU's threads for a rank, under MPS.
+      bind_cores: whether each rank is bound to its own cores.
       environment: variables for all ranks.
     """
 
@@ -73,15 +73,15 @@ def with_service(
 
 
 def most_memory(ranks_per_gpu: int) -> float:
-    """The largest part of a GPU's memory that each of its ranks may reserve."""
+    """Return the maximum fraction of a GPU's memory that each of its ranks may reserve."""
     return MOST_MEMORY / ranks_per_gpu
 
 
 def ranks_per_gpu(settings: Settings, gpus: int, ranks: int) -> int:
-    """How many ranks share a GPU on a host with so many of both; 0 without a GPU.
+    """Return how many ranks share a GPU on a host with these GPUs and ranks; 0 without a GPU.
 
     Raises:
-      InvalidArgumentError: when the settings cannot be met.
+      InvalidArgumentError: if the host cannot satisfy the settings.
     """
     wanted = settings.ranks_per_gpu
     if wanted is not None and wanted < 1:
@@ -127,7 +127,7 @@ def place(
     Neighbours share a GPU: rank ``r`` uses GPU ``r // ranks_per_gpu``.
 
     Raises:
-      InvalidArgumentError: when the settings cannot be met on this host.
+      InvalidArgumentError: if this host cannot satisfy the settings.
     """
     shared = ranks_per_gpu(settings, len(gpus), local_size)
     given = dict(settings.environment)
@@ -145,7 +145,7 @@ def place(
         wishes = [nodes[rank // shared] for rank in range(local_size)]
     bound: set[int] = set()
     if settings.bind_cores:
-        # XLA's own threads and the engine's count the cores that a process is bound to.
+        # XLA and the engine choose their number of threads by the cores of the process.
         bound = cores.share(os.sched_getaffinity(0), wishes, sys)[local_rank]
         if "OMP_NUM_THREADS" not in environ:
             given["OMP_NUM_THREADS"] = str(len(bound))

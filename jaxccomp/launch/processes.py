@@ -1,7 +1,7 @@
 """Starts the ranks of one host without mpiexec.
 
-``python -IS start.py processes N COMMAND ...`` replaces mpiexec: each process gets its rank in its
-environment, signals go to all ranks, and the exit status is the first failed rank's.
+``python -IS start.py processes N COMMAND ...`` replaces mpiexec: it sets each process's rank in its
+environment, forwards signals to all ranks, and returns the exit status of the first failed rank.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ _FORWARDED = (*signals.ENDING, signal.SIGUSR1)
 
 
 def main(count: str, *command: str) -> int:
-    """Runs ``command`` as ``count`` ranks, all of a job, to their end."""
+    """Run ``command`` as ``count`` ranks, the whole job, to their end."""
     processes = Processes()
     processes.start(command, os.environ, 0, int(count), int(count))
     return processes.wait()
 
 
 class Processes:
-    """Ranks of a job on this host. Signals to this process are passed on to them."""
+    """The ranks of a job on this host. This process forwards its signals to them."""
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[bytes]] = []
-        self._last = 0  # signal
+        self._last = 0  # the last signal
         for number in _FORWARDED:
             signal.signal(number, lambda number, _: self.forward(number))
 
     def start(
         self, command: Sequence[str], environ: Mapping[str, str], first: int, count: int, size: int
     ) -> None:
-        """Starts ranks.
+        """Start ranks.
 
         Args:
-          command: what each runs.
-          environ: of each, without its rank.
-          first: the lowest rank of this host.
-          count: how many ranks this host has.
-          size: how many the job has.
+          command: the command of each rank.
+          environ: the environment of each rank, without its rank.
+          first: the lowest rank on this host.
+          count: the number of ranks on this host.
+          size: the number of ranks of the job.
         """
         for local_rank in range(count):
             own = {
@@ -60,20 +60,20 @@ class Processes:
                 preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM),
             )
             self._started.append(process)
-            if self._last:  # it came before this one was there
+            if self._last:  # a signal came before this process was in the list
                 _send(process, self._last)
 
     def forward(self, number: int) -> None:
-        """Sends a signal to all."""
+        """Send a signal to all ranks."""
         self._last = number
         for process in self._started:
             _send(process, number)
 
     def wait(self) -> int:
-        """Waits until all have ended.
+        """Wait until all ranks have ended.
 
         Returns:
-          The exit status of the first rank that failed; 0 where none did.
+          The exit status of the lowest failed rank; 0 if none failed.
         """
         statuses = [lines.exit_status(process.wait()) for process in self._started]
         return next(filter(None, statuses), 0)

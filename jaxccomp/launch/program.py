@@ -1,8 +1,8 @@
-"""Runs a script as ``python SCRIPT ARGUMENT...`` would, and tells at once when it has failed.
+"""Runs a script as ``python SCRIPT ARGUMENT...`` does, and reports a failure to the launcher.
 
-At its end a rank with mpi4py waits in MPI_Finalize for all others, even when an exception has ended
-it and the others wait for it. So the launcher hears of the failure before that, and ends them all.
-This file imports nothing that a script would not find imported anyway.
+A rank with mpi4py waits at exit in MPI_Finalize for all other ranks, even after an exception, while
+these wait for it. So it reports the failure before, and the launcher ends all ranks.
+This file imports only modules that the interpreter has imported for any script.
 """
 
 import os
@@ -13,7 +13,7 @@ _RANK = os.getpid()
 
 
 def main() -> None:
-    """Runs the script that the command line names, in a module ``__main__`` of its own."""
+    """Run the script of the command line in a new module ``__main__``."""
     del sys.argv[0]
     script = sys.argv[0]
     if not sys.flags.safe_path:
@@ -24,7 +24,7 @@ def main() -> None:
     module = types.ModuleType("__main__")
     module.__file__ = script
     module.__builtins__ = __builtins__
-    # This module must live on, as its functions are called at the end.
+    # Keep this module alive: its functions are called at the end.
     sys.modules["jaxccomp_program"] = sys.modules["__main__"]
     sys.modules["__main__"] = module
     try:
@@ -37,21 +37,21 @@ def main() -> None:
 
 def _hook(kind: type, value: BaseException, trace: types.TracebackType | None) -> None:
     if trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next and trace.tb_next.tb_next  # this file's two frames say nothing
+        trace = trace.tb_next and trace.tb_next.tb_next  # omit this file's two frames
     value.__traceback__ = trace
     sys.__excepthook__(kind, value, trace)
-    # Ctrl-C comes by way of the launcher, which knows.
+    # The launcher forwarded the Ctrl-C: no report needed.
     if not issubclass(kind, KeyboardInterrupt):
         _tell(1)
 
 
 def _tell(status: int) -> None:
-    if os.getpid() != _RANK:  # a child that the program has forked, whose end is not the rank's
+    if os.getpid() != _RANK:  # a forked child of the program
         return
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    # A line as jaxccomp.launch.lines reads it.
+    # The line format of jaxccomp.launch.lines.
     os.write(2, b'\x1ejaxccomp {"status": %d}\n' % (status & 255))
 
 

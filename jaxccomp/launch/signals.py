@@ -13,15 +13,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(number: int) -> None:
-    """Makes the kernel send a signal to this process when its parent dies."""
+    """Make the kernel send this process a signal when its parent dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 @contextlib.contextmanager
 def handled(handler: Callable[[int], object], numbers: tuple[int, ...] = ENDING) -> Iterator[None]:
-    """Calls ``handler`` with the number of each of these signals, within the ``with`` block.
+    """Call ``handler`` with the number of each of these signals, within the ``with`` block.
 
-    Ignored signals stay ignored, as ``nohup`` and the shell's ``&`` need.
+    Ignored signals stay ignored: ``nohup`` and the shell's ``&`` rely on this.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -39,7 +39,7 @@ _ended_by = 0
 
 
 def end(number: int) -> None:
-    """Ends this program as Ctrl-C does, through its ``finally`` clauses."""
+    """End this program like Ctrl-C: its ``finally`` clauses run."""
     global _ended_by
     _ended_by = number
     raise SystemExit(128 + number)
@@ -56,7 +56,7 @@ def ended_by() -> int:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delays signals that end a program until the ``with`` block is done."""
+    """Delay signals that end a program until the end of the ``with`` block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -68,7 +68,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def start_thread(target: Callable[..., object], *arguments: object) -> threading.Thread:
-    """Starts a thread that blocks signals: one delivered to it would not wake the main thread."""
+    """Start a thread that blocks signals, so that they reach and wake the main thread."""
     thread = threading.Thread(target=target, args=arguments, daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:

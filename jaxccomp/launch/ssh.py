@@ -1,9 +1,9 @@
-"""Starts a job's ranks on several hosts by ssh, where there is no mpiexec.
+"""Starts a job's ranks on several hosts by ssh, without mpiexec.
 
-``python -IS start.py ssh RANKS HOSTS NAMES MARK COMMAND ...`` replaces mpiexec: ranks' lines are
-not mixed, signals go to all ranks, and the exit status is the first failed host's. On each host it
-starts `host_agent` by the OpenSSH client, which never asks for a password here (``BatchMode``) and
-takes all other settings from the user's configuration.
+``python -IS start.py ssh RANKS HOSTS NAMES MARK COMMAND ...`` replaces mpiexec: it writes whole
+lines of ranks, forwards signals to all ranks, and returns the exit status of the first failed host.
+It starts `host_agent` on each host with the OpenSSH client, which must not ask for a password
+(``BatchMode``) and takes all other settings from the user's configuration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jaxccomp.launch import lines, mpiexec, signals
 
 COORDINATOR = "JAXCCOMP_COORDINATOR"
 _ANSWER_SECONDS = 60.0  # for ssh to connect, and Python to start
-_DRAIN_SECONDS = 1.0  # for what a connection that has ended has left to read
+_DRAIN_SECONDS = 1.0  # to read the remaining output of an ended connection
 _LAST_LINES = 5
 _NO_CONNECTION = 255  # ssh's own status
 _OUT, _ERR = 1, 2
@@ -38,21 +38,21 @@ _START = str(pathlib.Path(__file__).with_name("start.py"))
 
 
 def main(ranks: str, hosts: str, names: str, mark: str, *command: str) -> int:
-    """Runs ``command`` as ranks of these hosts, to their end.
+    """Run ``command`` as ranks on these hosts, to their end.
 
     Args:
-      ranks: how many in all.
-      hosts: ``name:ranks``, separated by commas, with at least so many; the first ones are filled.
-      names: variables that ranks get besides those that mpiexec hands on, separated by commas.
-      mark: what the processes of the job have in their environment.
-      command: what each rank runs; it begins with a Python interpreter.
+      ranks: the number of ranks.
+      hosts: ``name:ranks``, separated by commas, with places for all ranks; filled in order.
+      names: variables that ranks get in addition to `mpiexec.CARRIED`, separated by commas.
+      mark: ``NAME=value``, which the processes of the job have in their environment.
+      command: the command of each rank; it begins with a Python interpreter.
     """
     counts = divided(int(ranks), hosts.split(","))
     return _Hosts(counts, names.split(","), mark, list(command)).run()
 
 
 def divided(ranks: int, slots: Sequence[str]) -> dict[str, int]:
-    """How many ranks each host has, in the order of ranks.
+    """Return the number of ranks of each host, in the order of ranks.
 
     >>> divided(4, ["a:2", "b:1", "c:1", "a:2"])
     {'a': 4}
@@ -79,7 +79,7 @@ class _Host:
     """A host of the job, and its ssh process."""
 
     name: str
-    first: int  # rank
+    first: int  # its lowest rank
     count: int
     process: subprocess.Popen[bytes]
     answer: dict[str, Any] | None = None  # the agent's
@@ -89,7 +89,7 @@ class _Host:
     )
 
     def send(self, **message: Any) -> None:
-        """Sends a line to the agent; does nothing if the connection has ended."""
+        """Send a line to the agent; do nothing if the connection has ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -97,7 +97,7 @@ class _Host:
 
 
 class _Hosts:
-    """The state of a job. All of it belongs to the main thread; others send events."""
+    """The state of a job. Only the main thread uses it; other threads send events."""
 
     def __init__(self, counts: dict[str, int], names: Sequence[str], mark: str, command: list[str]):
         self._counts = counts
@@ -105,7 +105,7 @@ class _Hosts:
         self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._writes = threading.Lock()
         self._status = 0  # of the first host that has failed
-        self._begun = False  # the ranks have been told to start
+        self._begun = False  # the agents were told to start the ranks
         self._ending = False
 
     def run(self) -> int:
@@ -124,7 +124,7 @@ class _Hosts:
                 signals.start_thread(self._read, host, host.process.stderr, _ERR),
             ]
             signals.start_thread(self._wait, host, streams)
-            # A large environment waits until ssh has connected.
+            # In a thread: writing a large environment blocks until ssh has connected.
             send = functools.partial(
                 host.send,
                 ranks=[host.first, host.count, size],
@@ -141,7 +141,7 @@ class _Hosts:
             try:
                 kind, *values = self._events.get(timeout=left)
             except queue.Empty:
-                self._begun = True  # there will be no other
+                self._begun = True  # no further timeout
                 silent = [host for host in self._hosts if host.answer is None]
                 names = ", ".join(host.name for host in silent)
                 seconds = f"{_ANSWER_SECONDS:g} s"
@@ -180,14 +180,14 @@ class _Hosts:
             self._write(to, line)
 
     def _write(self, to: int, line: bytes) -> None:
-        # The launcher may be gone; then this process is about to be ended as well.
+        # If the launcher has ended, this process will be ended too.
         with self._writes, contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(to, line) :]
 
     def _wait(self, host: _Host, streams: Sequence[threading.Thread]) -> None:
         status = host.process.wait()
-        for each in streams:  # which a connection that ssh shares may hold
+        for each in streams:  # a shared ssh connection may keep them open
             each.join(_DRAIN_SECONDS)
         self._events.put(("ended", host, lines.exit_status(status)))
 
@@ -206,13 +206,13 @@ class _Hosts:
     def _ended(self, host: _Host, status: int) -> None:
         if not status and (self._ending or host.answer is not None):
             return
-        status = status or 1  # it has ended, and no agent has run there
+        status = status or 1  # ssh has ended, and no agent has run there
         self._status = self._status or status
         if self._ending:
             return
         said = "; ".join(filter(None, host.said)) or "it says nothing"
         if host.answer is not None:
-            # A rank that fails has said so itself.
+            # A failed rank has reported it itself.
             if status == _NO_CONNECTION:
                 self._fail(host, status, f"the connection to host {host.name} has ended: {said}")
         elif status == _NO_CONNECTION:
@@ -226,7 +226,7 @@ class _Hosts:
             )
 
     def _fail(self, host: _Host, status: int, trouble: str) -> None:
-        """Reports to the launcher, once, and ends all ranks."""
+        """Report the error to the launcher, once, and end all ranks."""
         self._status = self._status or status
         if not self._ending:
             self._write(_ERR, lines.told(host.first, trouble=trouble, status=status))
@@ -245,14 +245,14 @@ def coordinator(name: str, answers: Sequence[Any]) -> str:
     """Return rank 0's ``address:port``, which all hosts can reach.
 
     Args:
-      name: its host, as the user names it.
-      answers: answers of all hosts' agents, that of rank 0's host first.
+      name: rank 0's host, as the user names it.
+      answers: the answers of all hosts' agents, rank 0's host first.
     """
     address = answers[0]["server"]
-    if not address:  # another ssh, which does not say
+    if not address:  # an ssh server that does not set SSH_CONNECTION
         address = name.rpartition("@")[2]
     elif ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-        # It is the launcher's host, which others have seen at another address.
+        # This is the launcher's host: use the address that other hosts see.
         seen = [each["client"] for each in answers[1:] if each["client"]]
         address = next((a for a in seen if not ipaddress.ip_address(a).is_loopback), address)
     host = f"[{address}]" if ":" in address else address

@@ -1,7 +1,7 @@
 """Starts a module of the launcher: ``python -IS start.py MODULE ARGUMENT ...``.
 
-It runs before a program and must not import JAX, which reads the environment: so it leaves
-``jaxccomp/__init__.py`` out, and the module takes those of this package that it needs.
+It runs before the program and must not import JAX, which reads the environment. So it does not run
+``jaxccomp/__init__.py``.
 """
 
 import importlib
@@ -11,7 +11,7 @@ import types
 
 
 def main() -> int:
-    """Runs ``main`` of that module, which returns the exit status."""
+    """Run ``main`` of the module; return its exit status."""
     package = types.ModuleType("jaxccomp")
     package.__path__ = [str(pathlib.Path(__file__).resolve().parents[1])]
     sys.modules["jaxccomp"] = package

@@ -1,4 +1,4 @@
-"""Runs one rank's program: places it, prefixes its lines, and kills its remaining processes."""
+"""Supervises one rank's program: places it, prefixes its lines, kills its remaining processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from jaxccomp import errors
 from jaxccomp._bootstrap.launchers import Launcher, launcher
 from jaxccomp.launch import gpus, leftovers, lines, placement, signals
 
-_GRACE_SECONDS = 3  # between the request to end and the end
-_READ_SECONDS = 0.5  # for output of a program that has ended
-FROM_LAUNCHER = signal.SIGUSR1  # comes with the signal that the launcher has for all ranks
+_GRACE_SECONDS = 3  # between a forwarded signal and SIGKILL
+_READ_SECONDS = 0.5  # to read the remaining output of an ended program
+FROM_LAUNCHER = signal.SIGUSR1  # the launcher sends it before a signal for all ranks
 _OUT, _ERR = 1, 2
 _USAGE_STATUS = 2
 
 
 def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
-    """Runs ``command`` as the rank that the environment names; returns its exit status.
+    """Run ``command`` as the rank that the environment names; return its exit status.
 
     Args:
-      launcher_pid: the process to end with; "0" when it is on another host.
-      mark: what the processes of the job have in their environment.
-      settings: where ranks are placed.
+      launcher_pid: the launcher, at whose end the job ends; "0" if it is on another host.
+      mark: ``NAME=value``, which the processes of the job have in their environment.
+      settings: placement settings, as JSON.
       command: the program and its arguments.
     """
     if int(launcher_pid):
@@ -48,26 +48,26 @@ def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
     environment = dict(os.environ)
     if placement.MEMORY_VARIABLES[0] in place.environment:
         environment.pop(placement.MEMORY_VARIABLES[1], None)
-    # Lines come when they are printed, and the last ones before a crash are not lost.
+    # Without buffering, lines come when printed, and a crash loses none.
     environment.setdefault("PYTHONUNBUFFERED", "1")
     return Program(rank, list(command), environment | place.environment).run()
 
 
 def _end_with(pid: int, mark: str) -> None:
-    """Waits until the launcher has ended, then ends its job.
+    """Wait until the launcher has ended, then end its job.
 
-    A killed launcher cannot end it, and its mpiexec, which the kernel signals, may hang while it
-    ends: seen with Open MPI.
+    A killed launcher cannot end the job. The kernel then signals mpiexec, but Open MPI's may hang
+    at its end.
     """
     try:
         launcher = os.pidfd_open(pid)
     except ProcessLookupError:
-        pass  # already
+        pass  # it has ended
     except OSError:
-        return  # a kernel without them: mpiexec has to do
+        return  # a kernel without pidfds: rely on mpiexec
     else:
         select.select([launcher], [], [])
-    time.sleep(2 * _GRACE_SECONDS)  # for mpiexec and the programs to end in good order
+    time.sleep(2 * _GRACE_SECONDS)  # for mpiexec and the programs to end by themselves
     leftovers.kill(mark)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -84,12 +84,12 @@ def _local(by: Launcher | None) -> tuple[int, int]:
 
 
 class Program:
-    """One rank's program, in a process group of its own."""
+    """One rank's program, in its own process group."""
 
     def __init__(self, rank: int, command: list[str], environment: dict[str, str]):
         self._rank = rank
-        self._asked = False  # to end, by the launcher or mpiexec
-        self._with_all = False  # by the launcher
+        self._asked = False  # the launcher or mpiexec asked it to end
+        self._with_all = False  # the launcher asked all ranks to end
         self._process: subprocess.Popen[bytes] | None = None
         for number in signals.ENDING:
             signal.signal(number, self._forward)
@@ -101,24 +101,24 @@ class Program:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            close_fds=False,  # MPICH's ranks talk to mpiexec over a descriptor that they inherit
+            close_fds=False,  # MPICH's ranks inherit their connection to mpiexec
             process_group=0,
             preexec_fn=lambda: signals.die_with_parent(signal.SIGKILL),
         )
 
     def run(self) -> int:
-        """Waits for the program; returns the exit status for mpiexec."""
+        """Wait for the program; return the exit status for mpiexec."""
         _write(_ERR, lines.told(self._rank, pid=os.getpid()))
         streams = ((self._process.stdout, _OUT), (self._process.stderr, _ERR))
         readers = [signals.start_thread(self._copy, *each) for each in streams]
         status = lines.exit_status(self._process.wait())
         signal.alarm(0)
-        self._signal(signal.SIGKILL)  # what it has started and left
+        self._signal(signal.SIGKILL)  # its remaining child processes
         for reader in readers:
             reader.join(timeout=_READ_SECONDS)
         if not self._asked:
             _write(_ERR, lines.told(self._rank, status=status))
-        # At the first bad status mpiexec would kill ranks that are still tidying up.
+        # At the first failure status mpiexec would kill ranks that are still cleaning up.
         return 0 if self._with_all else status
 
     def _expect(self, *_: object) -> None:
@@ -130,7 +130,7 @@ class Program:
         signal.alarm(_GRACE_SECONDS)
 
     def _signal(self, number: int) -> None:
-        # Between fork and exec it has no group yet; and a group ends with its last process.
+        # The process group may not exist yet (between fork and exec), or not any more.
         with contextlib.suppress(ProcessLookupError):
             if self._process is not None:
                 os.killpg(self._process.pid, number)
@@ -141,7 +141,7 @@ class Program:
 
 
 def _write(to: int, line: bytes) -> None:
-    # The launcher may be gone; then this process is about to be ended as well.
+    # If the launcher has ended, this process will be ended too.
     with contextlib.suppress(BrokenPipeError):
         while line:
             line = line[os.write(to, line) :]

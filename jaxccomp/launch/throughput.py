@@ -1,4 +1,4 @@
-"""The line by which a program tells ``python -m jaxccomp tune`` how fast it is."""
+"""The line by which a program reports its throughput to ``python -m jaxccomp tune``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _LINE = re.compile(r"jaxccomp-throughput: (\S+) samples/s")
 
 
 def report_throughput(samples_per_second: float) -> None:
-    """Tells ``python -m jaxccomp tune`` how many samples this rank handles per second.
+    """Report this rank's samples per second to ``python -m jaxccomp tune``.
 
-    Every rank calls it once, with its own samples: their sum is the job's throughput, and of more
-    calls the last one counts. It prints one line, which any program may print itself::
+    Every rank calls it once, with its own samples; the sum is the job's throughput. The last of
+    several calls counts. It prints one line, which any program may print itself::
 
         jaxccomp-throughput: 1234.5 samples/s
 
@@ -22,10 +22,10 @@ def report_throughput(samples_per_second: float) -> None:
     reading the clock.
 
     Args:
-      samples_per_second: samples of this rank by seconds; with replicas (``vmap``), of all of them.
+      samples_per_second: this rank's samples per second; with replicas (``vmap``), of all replicas.
 
     Raises:
-      InvalidArgumentError: a number that is not positive and finite.
+      InvalidArgumentError: for a number that is not positive and finite.
 
     >>> report_throughput(1234.5)
     jaxccomp-throughput: 1234.5 samples/s
@@ -39,7 +39,7 @@ def report_throughput(samples_per_second: float) -> None:
 
 
 def parse(line: str) -> float | None:
-    """The number of a line that `report_throughput` has printed; None for other lines."""
+    """Return the number in a line of `report_throughput`; None for other lines."""
     match = _LINE.fullmatch(line.strip())
     try:
         rate = float(match[1]) if match else None

@@ -1,8 +1,8 @@
-"""Measures how many processes of a program a device should be given, beside its rivals.
+"""Measures which number of a program's processes per device is fastest, and alternatives to it.
 
-After "AccDP" (Alnaasan et al., HiPC 2022): small networks leave a GPU idle, and several
-data-parallel processes that share it under MPS may fill it. Whether they do is to be measured, with
-the same batch in all, and so are other ways to the same end.
+After "AccDP" (Alnaasan et al., HiPC 2022): small networks leave a GPU partly idle, and several
+data-parallel processes that share it under MPS may use it fully. All cases with several processes
+or replicas have the same batch per device.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ BATCH, REPLICAS = "JAXCCOMP_TUNE_BATCH", "JAXCCOMP_TUNE_REPLICAS"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way to use a device; a row of the table.
+    """One configuration of a device; a row of the table.
 
     Attributes:
-      name: what the table calls it.
-      processes: on each device.
+      name: its name in the table.
+      processes: the number of processes on each device.
       batch: samples of each replica in a step.
-      replicas: in each process (``vmap``).
-      mps: whether under MPS; None where there is no question.
-      why_not: why it cannot be measured; "" when it can.
+      replicas: the number of replicas in each process (``vmap``).
+      mps: whether it runs under MPS; None if that does not apply.
+      why_not: why it cannot be measured; "" if it can.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def device_batch(self) -> int:
-        """Samples that a device handles in a step."""
+        """The samples of a device in a step."""
         return self.processes * self.replicas * self.batch
 
 
@@ -79,15 +79,15 @@ class Plan:
 
     Attributes:
       program: the script and its arguments, with ``{batch}`` and ``{replicas}``.
-      counts: processes per device.
-      batch: samples of a device in a step, shared evenly by its processes.
-      gpus: which to use; empty: the machine's CPU is the one device.
-      vmap: whether the program runs as many replicas as it is told.
+      counts: numbers of processes per device.
+      batch: samples of a device in a step, divided evenly among its processes.
+      gpus: the GPUs to use; empty: the machine's CPU is the only device.
+      vmap: whether the program supports replicas.
       no_mps: why MPS cannot be used; "" when it can.
-      rounds: how often each case runs.
-      timeout_seconds: for each run.
-      within_seconds: for all runs together; None: as long as they take.
-      bind_cores: whether ranks are bound.
+      rounds: the number of runs of each case.
+      timeout_seconds: the time limit of each run.
+      within_seconds: the time limit of all runs together; None: none.
+      bind_cores: whether ranks are bound to cores.
     """
 
     program: Sequence[str]
@@ -102,7 +102,7 @@ class Plan:
     bind_cores: bool = True
 
     def cases(self) -> list[Case]:
-        """One process first, to which all others are compared; then its rivals."""
+        """Return the cases; the first, one process, is the baseline."""
         several = [count for count in self.counts if count > 1]
         found = [Case("1 process", 1, self.batch)]
         for count in several:
@@ -145,15 +145,16 @@ def measure(
     run: Callable[[Plan, Case], float] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> list[Result]:
-    """Runs all cases in turns, round by round, so that a slow minute slows all of them.
+    """Run all cases in turns, round by round, so that a slow minute slows all of them.
 
-    With ``within_seconds`` a run begins only while there is time for one that takes as long as this
-    case's longest, or any case's where it has not run yet. Turns without MPS then come last.
+    With ``within_seconds`` a run starts only if the remaining time exceeds the case's longest run,
+    or the longest run of all cases if this case has not run yet. Cases without MPS then come last
+    in each round.
 
     Args:
-      plan: what to measure.
-      tell: gets a line about what runs now.
-      run: measures one case once, by default `run_once`; raises LaunchError when it cannot.
+      plan: the measurements to make.
+      tell: called with a line about each run.
+      run: measures one case once, by default `run_once`; raises LaunchError if that fails.
       now: the clock, in seconds.
 
     Returns:
@@ -205,10 +206,10 @@ def _leave_out(result: Result, reason: str) -> None:
 
 
 def run_once(plan: Plan, case: Case) -> float:
-    """Samples per second of all ranks together.
+    """Run a case once; return the samples per second of all ranks together.
 
     Raises:
-      LaunchError: the program failed, or not every rank has reported.
+      LaunchError: if the program fails, or a rank reports no throughput.
     """
     ranks = case.processes * max(len(plan.gpus), 1)
     rates: dict[int, float] = {}
@@ -228,7 +229,7 @@ def run_once(plan: Plan, case: Case) -> float:
             service = stack.enter_context(mps.running(plan.gpus))
             settings = with_service(settings, service.gpus, service.environment)
         elif plan.gpus:
-            # A folder without a daemon: one that runs on this machine must not serve these ranks.
+            # A folder without a daemon, so that a running daemon does not serve these ranks.
             nowhere = stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxccomp-no-mps-"))
             settings = with_service(settings, plan.gpus, {mps.PIPES: nowhere})
         outcome = job.run(
@@ -254,7 +255,7 @@ def run_once(plan: Plan, case: Case) -> float:
 
 
 def filled(argument: str, case: Case) -> str:
-    """An argument of the program with the case's numbers in place of ``{batch}`` and so on."""
+    """Replace ``{batch}`` and ``{replicas}`` in an argument of the program."""
     text = argument.replace("{batch}", str(case.batch))
     return text.replace("{replicas}", str(case.replicas))
 

@@ -98,7 +98,7 @@ def stopped(rank):
 
 
 def grows(rank):
-    """A group of one; another process joins."""
+    """A group of one process, which another process joins."""
     world = admitted(jcc.init(), rank is None, 2)
     return {"size": world.size, "total": float(total(jnp.ones(SIZE), comm=world)[0])}
 

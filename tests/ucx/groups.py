@@ -56,7 +56,7 @@ class Member:
         self.process.stdin.flush()
 
     def answer(self, seconds: float = 90) -> Any:
-        """Wait for a successful end; return the last object printed."""
+        """Wait for a successful exit; return the last printed object."""
         try:
             self.process.wait(patience.seconds(seconds))
         except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ import patience
 
 from jaxccomp.launch import ports
 
-# For the other processes to end after one has failed.
+# Time for the other processes to end after one has failed.
 GRACE_SECONDS = 20
 
 

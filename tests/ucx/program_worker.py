@@ -201,7 +201,7 @@ def shares(rank, ranks):
 
 
 def lacking(rank, ranks):
-    """Without a usable UCX."""
+    """Report the errors of calls without a usable UCX."""
     found = {}
     with jcc.config.override(transport="ucx"):
         try:

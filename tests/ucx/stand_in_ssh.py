@@ -1,7 +1,7 @@
-"""A stand-in for ssh that runs the command on this machine, with the environment of a login.
+"""A stand-in for ssh: runs the command on this machine, with a login environment.
 
-``stand_in_ssh.py LOG OPTION ... HOST COMMAND``. As with ssh, the command is no child of the
-launcher, has its own session, and notices the launcher's end only by its standard input.
+``stand_in_ssh.py LOG OPTION ... HOST COMMAND``. As with ssh, the command is not a child of the
+launcher, has its own session, and detects the launcher's end only by its standard input.
 """
 
 import json
@@ -24,7 +24,7 @@ def main(log, *arguments):
         return 0
     if host == "bare":  # a host without this Python
         command = "exec /no/such/python"
-    print("Welcome to", host, flush=True)  # as a shell's start-up files may
+    print("Welcome to", host, flush=True)  # like a shell's start-up file
     login = {"HOME": "/", "PATH": os.defpath, "STAND_IN_HOST": host}
     login["SSH_CONNECTION"] = "127.0.0.1 40000 127.0.0.1 22"
     return subprocess.run(["sh", "-c", command], env=login, start_new_session=True).returncode

@@ -104,7 +104,7 @@ def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
 @pytest.mark.slow
 def test_an_idle_process_sleeps():
     for found in answers(processes.start(2, [WORKER, "idle"])):
-        # In these five seconds. Polling, as under MPI, wakes a hundred times a second.
+        # In five seconds; polling, as with MPI, would wake a hundred times per second.
         assert found["woken"] < 100, found
 
 

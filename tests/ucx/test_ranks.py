@@ -10,7 +10,7 @@ from ucx import processes
 
 RANKS = pathlib.Path(__file__).parents[1] / "mpi" / "ranks"
 IN_RANK = RANKS.parent / "in_rank.py"
-# By number of ranks; the other files test MPI.
+# Test files by number of ranks; the other files of tests/mpi/ranks test MPI.
 FILES = {
     2: [
         "test_contract_mpi.py",
@@ -47,7 +47,7 @@ def test_every_rank(ranks, tmp_path):
     processes.finish(started, 400)
     logs = {log.stem: log.read_text(errors="replace") for log in sorted(tmp_path.glob("rank-*"))}
     if any(each.returncode for each in started):
-        # If a test failed on some ranks only, the others' logs say nothing more.
+        # If a test failed on some ranks only, omit the logs of the other ranks.
         telling = {name: log for name, log in logs.items() if "not on this one" not in log}
         shown = "\n".join(
             f"===== {name}\n{log[-MOST_CHARACTERS:]}" for name, log in (telling or logs).items()

@@ -1,7 +1,7 @@
-"""A group of processes on a simulated network and clock, for the consensus on its membership.
+"""Simulates a group of processes, its network and clock, for the consensus on its membership.
 
-Everything that happens follows from a seed: which processes there are on which hosts, what fails
-when, and how long each message travels. `python simulation.py --schedules 100000` runs so many.
+A seed determines everything: processes and hosts, faults and their times, and the latency of each
+message. `python simulation.py --schedules 100000` runs 100000 schedules.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from jaxccomp._bootstrap.consensus import Membership, Node, Record, largest_grou
 
 SILENCE = 1.0  # seconds after which a silent member is given up
 TICK = 0.1
-FAULTS_END = 12.0  # afterwards nothing more fails
+FAULTS_END = 12.0  # no faults after this time
 END = 40.0
 DEADLINE = 15.0  # of a change of the membership
-_QUIET = 5 * SILENCE  # after which connections have been as they are for long enough
+_QUIET = 5 * SILENCE  # time without a change of connections, after which a majority must continue
 
 
 class Violation(AssertionError):
@@ -46,7 +46,7 @@ class Process:
         self.alive, self.stopped = True, False
         self.why = ""
         self.lost: set[int] = set()
-        self.unheard: dict[int, float] = {}  # by process: since when nothing comes from it
+        self.unheard: dict[int, float] = {}  # by silent process: the time when its silence began
         self.record: Record | None = None
         self.waiting: list[Callable[[], None]] = []  # events while it is stopped
         self.current: Membership | None = None
@@ -82,7 +82,7 @@ class Process:
         self.look()
 
     def look(self) -> None:
-        """Goes on with what the node has found."""
+        """Continues with the node's result."""
         node = self.node
         if self.state == "running" and (node.cut_off or node.membership.term > self.current.term):
             self.fail()  # other members have continued: operations fail
@@ -113,7 +113,7 @@ class Process:
         self.state = "ended"
 
     def lose(self, process: int, report: bool = True) -> None:
-        """The engine itself gives a process up."""
+        """The engine gives a process up."""
         if process in self.lost or process == self.number or self.node is None:
             return
         self.lost.add(process)
@@ -132,7 +132,7 @@ class Process:
         if self.node is None or by in self.lost or process == self.number:
             return
         if by not in self.current.members:
-            return  # of a process that the group has dropped
+            return  # the reporter was dropped from the group
         self.node.suspect(process)
         if self.cluster.believes_reports:
             self.node.lose(process)
@@ -140,7 +140,7 @@ class Process:
             self.fail()
 
     def probe(self, other: int, term: int) -> None:
-        """Operations wait for that process, which asks for a change: they fail, later."""
+        """Operations wait for ``other``, which wants a new membership: they fail later."""
         current = self.current
 
         def look() -> None:
@@ -187,10 +187,10 @@ class Cluster:
     """Hosts, the network between them, and faults.
 
     Args:
-      seed: of everything.
+      seed: determines everything random.
       node_class: the protocol.
-      believes_reports: an old fault: the engine takes what others have lost as lost.
-      log: gets a line of each event.
+      believes_reports: an old fault: the engine gives up a process because another has lost it.
+      log: called with a line for each event.
     """
 
     def __init__(
@@ -405,7 +405,7 @@ class Cluster:
                 for one, other in itertools.product(part, set(hosts) - part):
                     self.cut(one, other, how, both)
 
-    # --- What must hold ------------------------------------------------------------------------
+    # --- Invariants ----------------------------------------------------------------------------
 
     def on_running(self, process: Process) -> None:
         current = process.current
@@ -428,7 +428,7 @@ class Cluster:
             raise Violation(f"two groups at the same time: {groups}")
 
     def working(self) -> list[Membership]:
-        """Memberships whose members all run."""
+        """Return the memberships whose members all run."""
         found = []
         running = {
             p.number: p.current[:2] for p in self.processes if p.state == "running" and p.alive
@@ -444,7 +444,7 @@ class Cluster:
         return not cut and other not in a.lost and one not in b.lost
 
     def majority(self, including: int | None = None) -> list[int]:
-        """A majority of the newest group whose members reach each other."""
+        """Return a majority of the newest group whose members reach each other; else []."""
         members = self.decided[max(self.decided)]
         here = [
             p
@@ -465,7 +465,7 @@ class Cluster:
         if self.now - self.cut_at < _QUIET or "given this one" in process.why:
             return
         if self.now - self.went_on_at < 0.05 + 8 * self.latency:
-            return  # it may not have been heard yet
+            return  # the others may not have heard it yet
         if process.number in self.majority(including=process.number):
             raise Violation(
                 f"{process.number} ends beside a majority that reaches it: {process.why}"
@@ -479,7 +479,7 @@ class Cluster:
 
 
 def run(seed: int, **options: Any) -> Cluster:
-    """One schedule. Raises Violation."""
+    """Run one schedule; raise Violation."""
     cluster = Cluster(seed, **options)
     cluster.schedule_faults()
     cluster.run(END)
@@ -488,7 +488,7 @@ def run(seed: int, **options: Any) -> Cluster:
 
 
 def violations(seeds: Iterator[int] | range, **options: Any) -> Iterator[tuple[int, str]]:
-    """Seeds of schedules that violate a property, with the violations."""
+    """Yield seeds of schedules that violate a property, with the violations."""
     for seed in seeds:
         try:
             run(seed, **options)

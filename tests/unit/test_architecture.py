@@ -12,7 +12,7 @@ import structure
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-# Rooms of the engine and of XLA's handlers. Each may include its own headers, and the ones of the
+# Rooms of the engine and of XLA's handlers. Each may include its own headers and the headers of the
 # listed rooms.
 ROOMS = {
     "common": set(),
@@ -198,7 +198,7 @@ CUDA = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
 )
 @pytest.mark.parametrize("source", sorted(path.name for path in (ROOT / "tests/gpu").glob("*.cc")))
 def test_gpu_tests_compile(source):
-    """No test runs them where there is no GPU, so this is the only one that compiles them there."""
+    """Compiles GPU tests on machines without a GPU, where no other test does."""
     folders = [f"-I{ROOT / folder}" for folder in ("csrc", "tests/cpp", "tests/gpu")]
     arguments = ["-std=c++20", "-fsyntax-only", *folders, "-isystem", CUDA]
     done = subprocess.run(

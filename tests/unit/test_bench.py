@@ -28,7 +28,7 @@ def test_operands_and_results_have_the_sizes_that_are_reported(operation, ranks)
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_limit_of_memory_is_what_an_operation_reads_and_writes(operation, monkeypatch):
-    """Counts copied and added values of three ranks."""
+    """Count copied and added values of three ranks."""
     moved = []
     monkeypatch.setattr(worker.np, "copyto", lambda to, of: moved.append(("copied", of.size)))
     monkeypatch.setattr(worker.np, "add", lambda a, b, out: moved.append(("added", out.size)))
@@ -108,7 +108,7 @@ def measured(contender, operation, size_bytes, microseconds):
 
 
 def test_bars_that_are_met():
-    """If memory is the limit, a peer need not take 1.5 times as long."""
+    """If memory is the limit, jaxccomp need not be 1.5 times faster than a peer."""
     results = dict(
         [
             measured("jaxccomp", "bcast", 16 << 20, 110.0),
@@ -156,7 +156,7 @@ def plan(names):
 
 
 def test_the_better_binding_is_kept(monkeypatch):
-    """Also checks that medians are over rounds, of the slowest rank."""
+    """Also checks that each time is the slowest rank's, and the median over rounds."""
     runs = []
 
     def run(ranks, program, *, bind, **_):

@@ -1,3 +1,5 @@
+"""Communicators in a world of one, and detection of launchers."""
+
 import pytest
 
 from jaxccomp import comm, errors
@@ -13,7 +15,7 @@ def alone(monkeypatch):
 
 @pytest.fixture
 def third_of_four(monkeypatch):
-    """A world whose other processes are unreachable."""
+    """Process 2 of a world of four; the other processes are unreachable."""
     state = _world.World(2, 4)
     state.unreachable = "no MPI"
     monkeypatch.setattr(comm, "_state", state)

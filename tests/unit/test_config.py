@@ -1,3 +1,5 @@
+"""Options: defaults, conversion, errors, listeners."""
+
 import pytest
 
 from jaxccomp import config, errors

@@ -109,7 +109,7 @@ def test_a_message_that_was_changed_is_the_end(make):
 
 
 def test_a_message_is_heard_once(make):
-    """The HMAC covers a sequence number, so repeated bytes are not authentic."""
+    """The HMAC covers a sequence number, so a repeated message is refused."""
     member = make()
     came = []
     member.on_posted = lambda source, message: came.append(message)

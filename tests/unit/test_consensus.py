@@ -1,6 +1,6 @@
 """The consensus on a group's membership, on a simulated network and clock.
 
-JAXCCOMP_TEST_SCHEDULES=100000 runs so many schedules; `python tests/unit/simulation.py --trace
+JAXCCOMP_TEST_SCHEDULES=100000 runs 100000 schedules; `python tests/unit/simulation.py --trace
 --seed N` shows one of them.
 """
 
@@ -20,7 +20,7 @@ simulation = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(simulation)
 
 SCHEDULES = int(os.environ.get("JAXCCOMP_TEST_SCHEDULES", "150"))
-# With this many schedules, every reintroduced bug is found.
+# Within this many schedules, the simulation finds every reintroduced bug.
 FINDS_WITHIN = 1500
 
 
@@ -29,7 +29,7 @@ def test_never_two_groups_and_a_majority_goes_on():
 
 
 def test_a_leader_waits_for_voters_that_it_has_lost():
-    # It gave up each ballot at once, although all voters answered, until the deadline.
+    # The old bug: until the deadline it gave up each ballot at once, although all voters answered.
     assert list(simulation.violations([511195])) == []
 
 
@@ -43,7 +43,7 @@ def test_a_schedule_replays_from_its_seed():
 
 
 class RefusedIsEnded(Node):
-    """A refused connection was taken as the end of the process, on whatever host."""
+    """An old bug: a refused connection was proof of the process's end, on any host."""
 
     def refuse(self, process):
         super().refuse(process)
@@ -51,21 +51,21 @@ class RefusedIsEnded(Node):
 
 
 class DecidesAlone(Node):
-    """The leader decided, and died before all members got the decision."""
+    """An old bug: the leader decided without a quorum, and could die before it told the others."""
 
     def _decide_if_accepted(self):
         return self._learn(self._value)
 
 
 class AnyPart(Node):
-    """Each part went on, however small."""
+    """An old bug: each part of a group continued, even a minority."""
 
     def _is_quorum(self, voters, known):
         return bool(set(voters) & set(known))
 
 
 class WaitsForTheLeader(Node):
-    """A stopped leader was waited for until the deadline."""
+    """An old bug: members waited for a stopped leader until the deadline."""
 
     def _leader(self, now):
         return next(p for p in self._known if p == self.process or p not in self._lost)
@@ -99,7 +99,7 @@ def cluster(size, hosts=None):
 
 
 def survivors(made):
-    """Return the working members, and the others' errors."""
+    """Return the working members, and the errors of the others."""
     made.run(made.now + 30)
     groups = made.working()
     assert len(groups) == 1, groups
@@ -130,7 +130,7 @@ def test_a_partition_leaves_one_group(name, how):
         made.cut(one, other, "refused" if how == "refused" else "silent", "way" not in how)
     members, ended = survivors(made)
     if (name, how) == ("two cuts at one", "the other way"):
-        expected = [0, 2]  # the leader hears only these, and they are a quorum
+        expected = [0, 2]  # the leader hears only these two, a quorum
     assert len(members) == len(expected)
     assert members == expected or name in ("ring of four", "ring of four with two cuts")
     assert sorted([*members, *ended]) == [0, 1, 2, 3]
@@ -146,7 +146,7 @@ def test_three_of_four_are_stopped_and_go_on(believes_reports):
     made.run(12.0)
     for number in range(3):
         made.go_on(number)
-    if believes_reports:  # the fourth one has lost them all, and told them so
+    if believes_reports:  # process 3 has lost all others, and has reported this to them
         with pytest.raises(simulation.Violation, match="ends beside a majority"):
             survivors(made)
         return
@@ -157,7 +157,7 @@ def test_three_of_four_are_stopped_and_go_on(believes_reports):
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_all_but_one_are_killed(hosts):
-    """The host of ended members confirms their end, if a member is left there."""
+    """A host confirms the end of its members only if another member lives there."""
     made = cluster(4, hosts)
     for number in (0, 1, 3):
         made.kill(number)
@@ -182,8 +182,8 @@ def test_each_one_is_killed_in_turn(size):
 def test_the_largest_group_of_those_that_reach_each_other():
     assert largest_group([3, 1, 2], {3: [], 1: [], 2: []}) == [3, 1, 2]
     assert largest_group([0, 1, 2, 3], {0: [1, 3], 1: [], 2: [], 3: [7]}) == [1, 2, 3]
-    assert largest_group([0, 1], {0: [], 1: [0]}) == [0]  # of two the first
-    # Many conflicts: each pair of neighbours of a ring of 40.
+    assert largest_group([0, 1], {0: [], 1: [0]}) == [0]  # of equal groups the first
+    # Many conflicts: each pair of neighbours in a ring of 40.
     ring = range(40)
     found = largest_group(ring, {p: [(p + 1) % 40] for p in ring})
     assert len(found) >= 14
@@ -191,7 +191,7 @@ def test_the_largest_group_of_those_that_reach_each_other():
 
 
 def test_an_ended_process_that_had_accepted_is_no_free_vote():
-    """Its record carries the value, which is then the only one that may be decided."""
+    """Its record has the accepted value, and no other value may be decided."""
     first = Membership(0, (0, 1, 2))
     decided = Membership(1, (0, 1, 9))
     records = {0: Record(first, (1, 0), ((1, 0), decided)), 1: Record(first, (1, 0))}

@@ -171,7 +171,7 @@ def test_what_the_stage_does_not_take_is_composed(name, style, on_gpus):
 
 
 def test_large_arrays_are_not_cut(on_gpus):
-    """The stage itself splits arrays."""
+    """The engine's device stage splits arrays, so the lowering need not."""
     operand = jax.ShapeDtypeStruct((1 << 24,), jnp.float32)
     traced = jax.jit(lambda x: jcc.bcast(x, root=0, codec="int8")).trace(operand)
     call_in(traced.lower(lowering_platforms=("cuda",)).as_text())

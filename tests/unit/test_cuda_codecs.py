@@ -146,7 +146,7 @@ def test_without_the_library_it_is_composed(monkeypatch):
 
 
 def test_processes_decide_alike(library, monkeypatch):
-    """With several processes, each must know that all have the library."""
+    """With several processes, kernels are used only if all are known to have the library."""
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(comm, "_state", None)
     assert not comm.all_have_cuda()

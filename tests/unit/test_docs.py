@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def between(path, command):
-    """Returns the text that `command` must print."""
+    """Return the part of a page that `command` must print."""
     text = (ROOT / path).read_text(encoding="utf-8")
     begin = f"<!-- {command} -->\n"
     assert begin in text

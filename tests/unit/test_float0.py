@@ -41,7 +41,7 @@ def gradients(params):
 @pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 def test_transformations(name, jit):
-    """They pass float0 gradients through, or refuse the integer parameter before any step."""
+    """Each passes float0 gradients through, or refuses the integer parameter before any step."""
     transformation = TRANSFORMATIONS[name]()
     if not name.startswith(PASS):
         with pytest.raises(errors.UnsupportedDTypeError, match="must be floating, not int32"):
@@ -61,7 +61,7 @@ def test_transformations(name, jit):
 def test_every_transformation_is_tried():
     names = {name for name in optim.__all__ if name[0].islower()}
     others = {"resize_residuals", "stack_residuals", "unstack_residuals", "state_specs"}
-    # train_step takes derivatives itself, of floating parameters.
+    # train_step differentiates floating parameters only.
     assert names - others - {"train_step"} == {name.split(",")[0] for name in TRANSFORMATIONS}
 
 

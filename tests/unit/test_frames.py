@@ -122,7 +122,7 @@ def test_without_checksums_changed_bytes_are_an_error_or_other_values():
 
 
 def test_frames_without_checksums_are_refused():
-    """Otherwise one altered bit, the flag, would make a frame with checksums one without."""
+    """Otherwise altering one bit, the flag, would disable the checksums of a frame."""
     x = np.arange(10, dtype=np.float32)
     data = codecs.encode("lossless", x, checksum=False)
     assert not codecs.inspect(data).checksum

@@ -30,7 +30,7 @@ def module(name):
 
 check, process, ranks, facts = map(module, ("check", "process", "ranks", "facts"))
 PYTHON = sys.executable
-# $STATE contains the compute mode. Simulates queries of GPUs and their properties.
+# A fake nvidia-smi that answers queries of GPUs and their properties; $STATE has the compute mode.
 SMI = """#!/bin/sh
 case "$*" in
   *uuid,pci.bus_id*) echo 'GPU-aaaa, 00000000:3B:00.0' ;;
@@ -55,7 +55,7 @@ def gpu_machine(tmp_path, monkeypatch):
 
 
 def says(code, seconds=60, **more):
-    """Returns a part that runs a line of Python."""
+    """Return a part that runs a line of Python."""
     return check.Part("a part", seconds, lambda program: [[PYTHON, "-c", code]], **more)
 
 
@@ -242,8 +242,7 @@ def test_settings_that_a_part_changes_are_told(gpu_machine, monkeypatch, capsys)
     assert "compute_mode was Default and is Exclusive_Process" in files["a"]["failures"][0]
 
 
-# The other script has the daemon's name and sleeps; this one records its input, and ends the
-# daemon.
+# A fake control command: records its input, and ends the fake daemon.
 CONTROL = """#!/bin/sh
 read asked
 echo "$asked $CUDA_MPS_PIPE_DIRECTORY" >> "$ASKED"

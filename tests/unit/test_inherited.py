@@ -1,4 +1,4 @@
-"""Which processes have inherited the place of the rank that has started them."""
+"""Detection of child processes that have inherited a rank's variables."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ def marked(environ, pid):
 
 @pytest.fixture
 def worker(monkeypatch):
-    """As a worker of multiprocessing finds itself while it imports the main program."""
+    """The state of a multiprocessing worker while it imports the main program."""
     monkeypatch.setitem(sys.modules, "__mp_main__", types.ModuleType("__mp_main__"))
 
 
@@ -52,12 +52,12 @@ def test_ranks_of_a_job_that_a_rank_has_started():
 def test_workers(worker):
     assert "worker of multiprocessing" in why(MPICH)
     assert "has started with multiprocessing" in why(marked(MPICH, os.getppid()))
-    # Also where the program names its rank itself, which a worker repeats.
+    # Also if the program passes its rank to init(): the worker does the same.
     assert "a rank (process" in why(marked({}, os.getppid()), uses_variables=False)
 
 
 def test_workers_that_a_program_makes_ranks(worker):
-    """Its main process is none."""
+    """The main process is not a rank; its workers are."""
     assert not why(MPICH, uses_variables=False)
 
 
@@ -69,7 +69,7 @@ def test_the_connection_to_mpiexec():
     assert "was started by rank 1" in why(child)
     assert not why(child, uses_variables=False)
     other = socket.socketpair()
-    assert not why(child | {"PMI_FD": str(other[0].fileno())})  # of another mpiexec
+    assert not why(child | {"PMI_FD": str(other[0].fileno())})  # another mpiexec's connection
     for each in ends:
         each.close()
     assert "not the connection to mpiexec" in why(environ)

@@ -37,7 +37,7 @@ def sys(tmp_path):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Gives this process as many CPUs as that sysfs has."""
+    """Give this process the 16 CPUs of the simulated sysfs."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
 
 

@@ -1,4 +1,4 @@
-"""Reasons not to start a job: too little shared memory, and signals that came before."""
+"""Reasons not to start a job: too little shared memory, or an earlier signal."""
 
 import signal
 import types
@@ -31,7 +31,7 @@ def test_shared_memory(room):
 
 
 def test_shared_memory_that_ranks_have_taken_already(room, tmp_path):
-    """The first ones write to it before the last ones look."""
+    """The first ranks write to /dev/shm before the last ranks check its free space."""
     (tmp_path / "mpich_shm_1").write_bytes(bytes(3000 * KIB))
     assert not shared_memory.why_too_little("MPICH", 4, starting=True, folder=room(1200))
     assert shared_memory.why_too_little("MPICH", 4, folder=room(1200))
@@ -42,7 +42,7 @@ def test_no_folder():
 
 
 def test_a_signal_that_python_has_lost(monkeypatch):
-    """It comes while the launcher prepares a job, and its exception is lost in a callback."""
+    """A signal during the preparation of a job; its exception was lost in a callback."""
     monkeypatch.setattr(signals, "_ended_by", 0)
     with pytest.raises(SystemExit):
         signals.end(signal.SIGINT)

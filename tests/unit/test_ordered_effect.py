@@ -6,7 +6,7 @@ import pytest
 from jax._src import core, dispatch
 from jax.experimental import io_callback
 
-import jaxccomp  # noqa: F401  (makes JAX renew tokens)
+import jaxccomp  # noqa: F401  (patches JAX's handling of failed tokens)
 
 
 class FailedBuffer:

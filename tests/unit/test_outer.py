@@ -130,7 +130,7 @@ def test_a_state_of_something_else():
 
 
 def test_alone():
-    """With one rank, outer steps equal the outer optimiser's."""
+    """With one rank, an outer step equals a step of the outer optimiser."""
     outer = optim.diloco()
     moved = {name: x - 1 for name, x in PARAMS.items()}
     params, _ = outer.step(moved, outer.init(PARAMS))
@@ -139,7 +139,7 @@ def test_alone():
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["not jitted", "jitted"])
 def test_what_a_program_donates_is_not_in_the_state(wrap):
-    """The next inner step may overwrite its parameters."""
+    """The next inner step may overwrite donated parameters."""
     outer = optim.diloco()
     params = jax.tree.map(jnp.copy, PARAMS)
     state = wrap(outer.init)(params)

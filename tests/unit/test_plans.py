@@ -94,7 +94,7 @@ def test_sums_are_not_rounded_more_often_than_by_the_static_rule(collective, dty
 
 
 def test_what_one_shot_encodes_once_is_not_encoded_twice():
-    """Two-shot would be faster on full-duplex links."""
+    """Two-shot would be faster on full-duplex links, but it encodes sums again."""
     made = planner(4, link=GBIT)
     plan = choose(made, "allreduce", 16 << 10, codec="int8")
     assert {each.runs for each in (plan.chosen, *plan.others)} == {"one_shot"}
@@ -189,7 +189,7 @@ def test_no_price_is_below_what_the_bytes_take():
 
 
 def test_what_is_as_fast_as_its_bytes_is_compared_with_nothing(monkeypatch):
-    """64 blocks of 16 MiB reach the root over its link, with any algorithm."""
+    """With any algorithm, 64 blocks of 16 MiB reach the root over its link."""
     simulated, simulate = [], schedules.simulate
 
     def noted(collective, algorithm, **how):

@@ -1,4 +1,4 @@
-"""Participants of a step if others are late, and errors of arguments."""
+"""The choice of a step's participants when members are late, and errors of arguments."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ def clock():
 
 @pytest.fixture
 def leader(clock):
-    """The leader of four members that have done the first step together."""
+    """The leader of four members, after their first step together."""
     found = Leader(4, clock)
     assert found({rank: said(0) for rank in range(4)}) == {
         "members": [0, 1, 2, 3],
@@ -120,7 +120,7 @@ def test_a_step_that_has_failed_on_all_is_done_again(leader):
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
 def test_the_same_count_is_the_same_state(size):
-    """Holds for any late members, and for exchanges that fail on all or on some members."""
+    """This holds for any late members, and if exchanges fail on all or some members."""
     random = np.random.default_rng(size)
     clock = Clock()
     leader = Leader(size, clock)
@@ -185,8 +185,8 @@ def test_who_leads_decides_while_it_is_late():
     for each in threads:
         each.join(patience.seconds(20))
     assert found == {1: [1, 2], 2: [1, 2]}
-    # A member that missed the decision, because its connection ended, asks again; another one does
-    # not.
+    # A member that missed the decision, because its connection ended, repeats its proposal and gets
+    # it. A member that did not take part waits for the next round.
     assert rounds.follow("steps", 1, "call 1", lambda: False) == [1, 2]
     late = threading.Thread(target=follow, args=(3,), daemon=True)
     late.start()
@@ -221,7 +221,7 @@ def test_what_is_wrong_is_named(arguments, text):
 
 
 def test_alone():
-    """With one rank, a step equals the outer optimiser's."""
+    """With one rank, a step equals a step of the outer optimiser."""
     quorum = optim.Quorum(optim.diloco())
     state = quorum.init(PARAMS)
     params, state = quorum.step({"w": PARAMS["w"] - 1}, state)

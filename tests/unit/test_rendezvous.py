@@ -1,4 +1,4 @@
-"""Rendezvous at a coordinator, and rejected processes: each is a thread of this process."""
+"""Rendezvous at a coordinator, and rejected processes. Each process is a thread here."""
 
 import contextlib
 import os
@@ -123,7 +123,7 @@ def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(make):
 
 @pytest.mark.parametrize("full", [False, True], ids=["says nothing", "takes no connection"])
 def test_a_leader_that_is_silent_is_not_waited_for_once_it_is_gone(make, full):
-    # A host with a pulled cable does not answer connections or messages.
+    # A host without network answers neither connections nor messages.
     made, _ = started(make, 1)
     with socket.create_server((HOST, 0), backlog=0) as silent, contextlib.ExitStack() as others:
         for _ in range(8 if full else 0):  # further connections are neither accepted nor refused
@@ -233,7 +233,7 @@ def test_who_waits_is_told_and_who_leaves_is_forgotten(make):
 
 
 def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make):
-    """Its network may be down before."""
+    """The joining process's network may be down until then."""
     with socket.create_server((HOST, 0)) as free:
         nobody = free.getsockname()[:2]
     asked = []

@@ -116,7 +116,7 @@ def test_every_algorithm_is_its_collective(collective, algorithm, coded, sizes):
 
 def check(collective, algorithm, coded, sizes):
     for ranks in sizes:
-        # Odd sizes, none, less than a chunk, several chunks; two segments of hosts.
+        # No values, fewer than a chunk, several chunks, odd sizes; two segments of hosts.
         for count in (0, 1, 37, 333) if ranks < 9 else (333,):
             root = (ranks * 2) // 3
             random = np.random.default_rng(ranks)
@@ -171,7 +171,7 @@ def test_options_of_an_algorithm():
         block_bytes=128 << 10,
     )  # fmt: skip
     assert {task.peer for task in made.tasks if task.kind == "send"} == {0}
-    assert {task.lane for task in made.tasks} == {0, 1, 2, 3}  # it halves chunks
+    assert {task.lane for task in made.tasks} == {0, 1, 2, 3}  # chunks are halved
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""Statistics and logs of operations, without ranks."""
+
 import csv
 import dataclasses
 import json

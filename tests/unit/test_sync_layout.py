@@ -28,7 +28,7 @@ CUTS = [
 
 
 def parts(values, cut, index):
-    """Returns a rank's arrays, by JAX's rule of shards."""
+    """Return a rank's arrays, sharded as by JAX."""
     mesh, specs = cut
     if not mesh:
         return values
@@ -117,7 +117,7 @@ def test_a_part_that_nobody_holds_any_more_is_named():
     del members[1]
     with pytest.raises(errors.InvalidArgumentError, match=r"nobody publishes all of \['a'\]"):
         layout.routes(members, range(len(ARRAYS)))
-    members, _ = members_of(CUTS[1], CUTS[0])  # both hold all
+    members, _ = members_of(CUTS[1], CUTS[0])  # both ranks hold all values
     del members[0]
     assert layout.routes(members, range(len(ARRAYS)))
 

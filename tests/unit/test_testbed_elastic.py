@@ -58,12 +58,12 @@ def test_bits_that_differ_are_counted():
     "stopped,different",
     [
         ([*steps(0, 6), *steps(6, 7, bits="of three"), {"t": 8.0, "cut_off": "without it"}], 0),
-        ([*steps(0, 6), *steps(6, 7, bits="of three")], 1),  # it went on
+        ([*steps(0, 6), *steps(6, 7, bits="of three")], 1),  # it continued
         ([*steps(0, 5), *steps(5, 7, bits="of three"), {"t": 8.0, "cut_off": "without it"}], 1),
     ],
 )
 def test_what_a_process_did_last_before_it_was_cut_off_does_not_count(stopped, different):
-    """The others repeated those steps without it."""
+    """The others repeated these steps without that process."""
     others = [*steps(0, 6), *steps(6, 10, bits="of two", members=(0, 1))]
     assert report.steps_with_different_bits([others, others, stopped]) == different
     alone = [*others[:-1], *steps(9, 10, bits="wrong", members=(0, 1)), {"t": 9.5, "cut_off": ""}]

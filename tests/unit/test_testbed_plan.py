@@ -170,7 +170,7 @@ def test_how_a_scenario_ends(happens, status, tmp_path, capsys, monkeypatch):
 
 
 def test_what_a_scenario_is_run_for(tmp_path, capsys, monkeypatch):
-    """As a rank it measures, with a table it only prints, and invalid files are rejected."""
+    """As a rank it measures, with ``--table`` it only prints; invalid files are rejected."""
     monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
     worked, file = [], tmp_path / "file"
     file.write_text('{"way": 1}\n\n{"way": 2}\n')

@@ -103,7 +103,7 @@ def test_each_bar_is_missed_by_itself(changed, says):
 
 
 def test_a_choice_by_times_and_prices_is_told_beside_that_by_prices():
-    """Files from profiles that still had times of operations."""
+    """Old files, measured with profiles that had times of operations."""
     both, prices = plan("ring", "raw", 0.0023), plan("chain", "lossless", 0.002)
     made = line(auto=both, plans=[both, prices], by_prices=prices, ratio_by_prices=1.0)
     (point,) = report.points_of([made])

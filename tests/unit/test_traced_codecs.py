@@ -152,7 +152,7 @@ def test_bytes_are_the_engines(spec, dtype):
         low, high = map(int, jax.random.key_data(key))
         wire = encode(x, key)
         frame = codecs.encode(spec, x, key=(low | high << 32, 0, 0), checksum=False)
-        if name == "onebit":  # its means are summed in float32 here
+        if name == "onebit":  # the traced plane sums its means in float32
             means = np.asarray(wire[0])
             expected = np.frombuffer(frame[-sum(w.nbytes for w in wire) :], np.float32, means.size)
             np.testing.assert_allclose(means.reshape(-1), expected, rtol=1e-5)
@@ -193,7 +193,7 @@ def test_what_is_drawn_is_right_in_the_mean(spec):
 
 
 def test_stochastic_bf16_keeps_what_bf16_has():
-    """Infinity, signed zeros and NaN are kept; values above the largest one become that."""
+    """Infinity, signed zeros and NaN are kept; larger finite values become the largest bfloat16."""
     codec = traced_codecs.find(codecs.canonical("bf16:rounding=stochastic"))
     kept = np.arange(0x10000, dtype=np.uint32).astype(np.uint16)
     values = (kept.astype(np.uint32) << 16).view(np.float32)

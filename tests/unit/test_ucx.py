@@ -23,7 +23,7 @@ def shared_by(tables):
 
 
 class Worker:
-    """A fake UCX worker, of a process whose memory no other can read by default."""
+    """A fake UCX worker. By default no other process can read its memory."""
 
     def __init__(self, address, readable=()):
         self.address = address
@@ -124,7 +124,7 @@ def test_who_cannot_use_it_is_named():
         ("1.17.0", "/wheel/libucp.so.0", "", True),
         ("1.13.1", "/wheel/libucp.so.0", "", False),
         ("no number", "/wheel/libucp.so.0", "", False),
-        ("1.18.0", "", "", False),  # the engine opens it itself
+        ("1.18.0", "", "", False),  # without a wheel the engine finds the system's by itself
         ("1.18.0", "/wheel/libucp.so.0", "/mine/libucp.so", False),
     ],
 )

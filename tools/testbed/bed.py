@@ -50,7 +50,7 @@ class Testbed:
     def __enter__(self) -> Self:
         network.remove_stale()
         with contextlib.ExitStack() as stack:
-            # Named like a namespace, so that a later testbed can tell that its owner has ended.
+            # Named like a namespace, so that a later testbed can detect that its owner has ended.
             prefix = f"{self.plan.switch.namespace}-"
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
             self._agent = launchers.write_agent(self.plan, pathlib.Path(folder))
@@ -132,7 +132,7 @@ class Testbed:
         """Bytes per second of a TCP stream between hosts, by (sender, receiver), one at a time.
 
         Args:
-          all_pairs: measure every ordered pair; else only the first two hosts, both directions.
+          all_pairs: measure every ordered pair; otherwise the first two hosts, in both directions.
           seconds: duration of each stream.
         """
         count = len(self.plan.hosts) if all_pairs else 2

@@ -49,7 +49,7 @@ class Contender:
     lacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def why_not(self, program: str) -> str:
-        """Why this contender cannot run a program; "" if it can."""
+        """Return why this contender cannot run a program; "" if it can."""
         if self.on_mesh and not programs.PROGRAMS[program].on_meshes:
             return "the program communicates between processes, and it needs axes"
         if program in self.lacks:

@@ -19,8 +19,8 @@ from testbed import plan as plans
 _numbers = itertools.count()
 _NAMESPACES = pathlib.Path("/var/run/netns")
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
-# Every kernel has reno and lets a namespace choose it. No IPv6: the plan has no addresses for it.
-# Best effort: /proc/sys may be read-only in a container; then the system's settings hold.
+# Every kernel has reno, and namespaces may choose it. No IPv6: the plan has no addresses for it.
+# Best effort: in a container /proc/sys may be read-only; then the system's settings apply.
 _SETTINGS = """
 cd /proc/sys/net
 set_to() { ! [ -e $1 ] || echo $2 > $1; } 2> /dev/null
@@ -36,7 +36,7 @@ class TestbedError(errors.JaxccompError, RuntimeError):
 
 
 def why_not() -> str:
-    """Why this process cannot create a testbed; "" if it can."""
+    """Return why this process cannot create a testbed; "" if it can."""
     missing = {package: tool for tool, package in _TOOLS.items() if not shutil.which(tool)}
     if missing:
         tools, packages = " and ".join(missing.values()), " and ".join(missing)
@@ -64,7 +64,7 @@ def own_name() -> str:
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks; None if it has ended."""
+    """Return the start time of a process in clock ticks; None if it has ended."""
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:

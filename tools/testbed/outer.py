@@ -196,7 +196,7 @@ def _work(given: argparse.Namespace) -> None:
 def _outer(
     given: argparse.Namespace, kind: str, options: dict[str, Any], params: Any
 ) -> tuple[Callable[[int, Any], Any], Callable[[Any], Any], Any]:
-    """Functions to call after each inner step and at the end, and the `Streaming` or None."""
+    """Return functions to call after each inner step and at the end, and the `Streaming` if any."""
     import jax
 
     from jaxccomp import optim

@@ -8,7 +8,7 @@ and ``wait`` after the product. The styles are between processes over MPI, betwe
 UCX, and along an axis of `shard_map` under `jax.distributed`.
 
 The processor time of an operation (socket copies, additions) cannot be hidden, since it runs on the
-core that computes. It is the processor time of both together minus that of computing alone.
+core that computes. It is the processor time of both together minus the time of computing alone.
 """
 
 from __future__ import annotations

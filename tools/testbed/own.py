@@ -25,7 +25,7 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _SUMS = ("allreduce", "reduce_scatter")
 _SAME_EVERYWHERE = ("bcast", "allreduce", "allgather")
 # A baseline, not a codec: indices and new values of the changed weights, zstd -3 (PULSE, arXiv
-# 2602.03839). The root makes it, the same chain broadcasts it, and each rank applies it.
+# 2602.03839). The root encodes, the same chain broadcasts the bytes, and each rank applies them.
 INDEX_VALUE_ZSTD = "index_value_zstd"
 
 # name: (function, whether a rank's input has one row for each rank)
@@ -62,9 +62,9 @@ def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.
 
 
 def _updates(update: Callable[..., Any], states: tuple[Any, Any]) -> Callable[[], Any]:
-    """A function that updates one state to the other, and at the next call back, as in training.
+    """A function whose calls alternate between the two states, as updates in training.
 
-    The result of a call is the reference of the next one, which takes over its memory.
+    A call's result is the next call's reference, whose memory it reuses.
     """
     held = [jnp.copy(states[1])]
     turns = itertools.cycle(states)
@@ -203,7 +203,7 @@ def allowed(x: np.ndarray, bound: codecs.ErrorBound) -> np.ndarray:
         padded = np.zeros(blocks * bound.block_values, size.dtype)
         padded[: size.size] = size
         most = padded.reshape(blocks, -1).max(axis=1)
-        # A value's block in the codec lies within its block here and the two neighbours.
+        # The codec's block of a value lies within the value's block here and its two neighbours.
         around = np.pad(most, 1)
         most = np.maximum(np.maximum(around[:-2], around[2:]), most)
         most = np.repeat(most, bound.block_values)[: size.size]
@@ -247,7 +247,7 @@ def _terms(
 
 
 def _hops(algorithm: str, ranks: int) -> int:
-    """How often an algorithm may re-encode values between the first and the last rank."""
+    """The number of times that an algorithm may re-encode values on the way to the last rank."""
     hops = {
         "ring": ranks - 2,
         "chain_recoded": ranks - 2,

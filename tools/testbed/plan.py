@@ -47,10 +47,10 @@ class Shape:
 
     @property
     def burst(self) -> int:
-        """Bytes that pass at full speed after a pause.
+        """Bytes that pass at full speed after a pause: a millisecond's.
 
-        A millisecond's worth: enough that a late timer costs no bandwidth, and so little that short
-        messages are delayed, too.
+        This is enough for a late timer not to cost bandwidth, and so little that short messages are
+        also delayed.
         """
         return max(self.rate // 8000, 16 << 10)
 
@@ -58,7 +58,7 @@ class Shape:
     def packet(self) -> int:
         """The maximum size of a TCP (GSO) packet in bytes.
 
-        The bucket holds two packets: larger packets than the bucket would be split, at half the
+        The bucket holds two packets. Packets larger than the bucket would be split, at half the
         rate.
         """
         return min(self.burst // 2, 64 << 10)

@@ -27,7 +27,7 @@ class Row:
       calls: seconds of each call.
       wire_bytes: bytes over the busiest link in one call.
       found: the worker's check of the result, and its peak memory.
-      error: why there are no (more) calls.
+      error: why there are no calls, or no further ones.
     """
 
     case: Case

@@ -35,7 +35,7 @@ def run(
       measure: runs the scenario and returns its lines, which are written to ``--json`` after a line
         of facts about the machine; None if it has written the file itself.
       table: makes a Markdown table of the lines.
-      plot: draws the lines into a file, for ``--plot FILE`` beside ``--table``.
+      plot: draws the lines into a file, for ``--plot FILE`` with ``--table``.
       worker: an option that is given only to the scenario's ranks.
       work: the function that those ranks run.
       arguments: the command line; default: the process's.

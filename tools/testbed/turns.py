@@ -41,10 +41,10 @@ class Pythons:
 
 
 def find_pythons(given: Sequence[str]) -> tuple[Pythons, str]:
-    """The interpreters named ``MPI=PATH`` or ``mpi4jax=PATH``, and this one.
+    """Find the interpreters given as ``MPI=PATH`` or ``mpi4jax=PATH``, and this one.
 
     Returns:
-      The interpreters, and why there is no mpi4jax ("" when there is).
+      The interpreters, and the reason why there is no mpi4jax ("" if there is).
 
     Raises:
       InvalidArgumentError: when an interpreter loads another MPI than its name says.

@@ -5,7 +5,7 @@
 The results are bytes and seconds of a version, and the actors' slowdown.
 
 One host emulates a trainer: float32 weights move by steps of known size and are rounded to
-bfloat16. The other hosts are actors: they repeat a step of their own, and take the latest weights.
+bfloat16. The other hosts are actors: they repeat a local step, and take the latest weights.
 Three ways to send weights are compared: `jaxccomp.sync` with ``delta``, `jaxccomp.sync` with
 ``lossless`` for the differences, and a blocking broadcast of all values for each version. With
 `jaxccomp.sync` the trainer alternates between publishing and pausing, to compare the actors' steps

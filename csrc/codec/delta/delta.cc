@@ -1,8 +1,8 @@
 // The codec "delta": lossless encoding of values that differ little from a reference.
 //
-// How many units in its last place an optimiser step changes a weight depends on the size of that unit, which
-// the reference's exponent gives. A block therefore has a change rate for each exponent, and entropy-codes the
-// positions and sizes of the changes with it (events.h for few changes, lanes.h for many). The bytes:
+// The change of a weight in an optimiser step, in units in the last place, depends on the size of this unit, which
+// the reference's exponent determines. So a block has a change rate for each exponent, and entropy-codes positions
+// and sizes of changes with these rates (events.h: few changes; lanes.h: many). The bytes:
 // docs/wire_format_delta.md.
 //
 // PULSE (arXiv 2602.03839) shows that updates of bfloat16 weights are sparse; it sends indices and values.
@@ -39,7 +39,7 @@ constexpr int64_t kLanesFrom = 2048;
 constexpr int64_t kDenseFromOneIn = 2;
 constexpr int64_t kSampleStride = 16;
 
-// Arrays that only grow.
+// Scratch arrays, which only grow.
 struct Scratch {
   std::vector<uint64_t> map, away;
   std::vector<uint8_t> classes, changed_classes;
@@ -104,7 +104,7 @@ class Block {
     map_ = scratch_.MapOf(count);
   }
 
-  // Sets the map's bits of values that differ, and returns how many do.
+  // Sets the map's bits of values that differ, and returns the number of these values.
   int64_t Compare(const std::byte* src, const std::byte* ref) {
     const auto map_of = kWordBytes == 2 ? kernels_.map2 : kernels_.map4;
     return map_of(src, ref, count_, map_.data());

@@ -47,7 +47,7 @@ class StepBits {
   }
 
  private:
-  // The initial probability is the one of the class before.
+  // A bit starts with the probability of the previous class.
   AdaptiveBit* Longer(int group, int symbol) {
     AdaptiveBit& bit = longer_[group][symbol];
     if (!bit.used() && group > 0) bit.StartAs(longer_[group - 1][symbol]);

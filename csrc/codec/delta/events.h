@@ -1,9 +1,9 @@
 // Codes few changes with a range coder: the position of each change, then its step.
 //
-// Every value has a hazard, -ln(1 - p), by the class of its reference. For each group of granules a bit says
-// whether there is one more change, with probability 1 - exp(-sum of the hazards left); its position is coded
-// in proportion to the hazards. The cost of a change thus follows from its reference's class, however the
-// classes are mixed. The steps follow, with adaptive probabilities.
+// A value's hazard is -ln(1 - p), with the change probability p of its reference's class. For each group of
+// granules, a bit says whether there is another change, with probability 1 - exp(-sum of the remaining hazards).
+// The change's position is then coded with probabilities proportional to the hazards. So the cost of a change
+// depends only on its reference's class, for any mixture of classes. The steps follow, with adaptive probabilities.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace jaxccomp::delta {
 
-// Hazards as integers; the greatest is kGreatestWeight.
+// Hazards scaled to integers, the largest to kGreatestWeight.
 inline constexpr uint32_t kGreatestWeight = 4096;
 struct Weights {
   explicit Weights(const Model& model);
@@ -23,11 +23,11 @@ struct Weights {
   uint64_t unit = 0;   // the hazard of weight 1, times 2^42
 };
 
-// log2 of the granules in a group, such that a group seldom has more than one change.
+// log2 of the granules in a group; chosen so that a group seldom has more than one change.
 inline constexpr int kMostGroupBits = 6;
 int GroupBits(int64_t changes, int64_t granules);
 
-// `classes`: of all values. `sums`: of the weights of each granule. `changes` has `count` changes. Returns the end
+// `classes`: of all values. `sums`: the weight of each granule. `changes` has `count` changes. Returns the end
 // of the code; `at` has room for MostEventBytes.
 int64_t MostEventBytes(int64_t changes, int64_t values);
 std::byte* EncodeEvents(std::span<const uint64_t> map, std::span<const uint32_t> sums,

@@ -10,14 +10,14 @@
 
 namespace jaxccomp::delta {
 
-// A value's class follows from its reference's exponent: class 0 has the base exponent or a greater one,
-// class c the base less c, and the last class also all smaller ones.
+// A value's class depends on its reference's exponent: class 0 has the base exponent and all greater ones,
+// class c has base - c, and the last class also all smaller exponents.
 inline constexpr int kClasses = 16;
 // Values of a granule: one 64-bit word of the map of changes.
 inline constexpr int kGranule = 64;
 // Slack entries of arrays: kernels read and write whole vectors.
 inline constexpr int64_t kPad = 128;
-// A block decodes without the others.
+// Blocks decode independently.
 inline constexpr int64_t kBlockValues = 1 << 18;
 
 template <typename W, int kMantissa, int kExponent>
@@ -40,7 +40,7 @@ struct FloatWord {
   static Word SignMask(Word word) {
     return static_cast<Word>(static_cast<std::make_signed_t<Word>>(word) >> (kBits - 1));
   }
-  // Neighbouring values are neighbouring integers, through zero; the inverse is itself.
+  // Maps neighbouring values to neighbouring integers, also across zero. It is its own inverse.
   static Word Ordered(Word word) { return word ^ (SignMask(word) & kRest); }
   // The number of representable values from `ref` to `word`, positive away from zero; modulo 2^kBits.
   static Word Step(Word ref, Word word) {

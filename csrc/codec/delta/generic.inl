@@ -1,4 +1,4 @@
-// The portable loops. Tables of instruction sets use them where they have nothing faster.
+// The portable loops. Tables of instruction sets use them unless they have faster ones.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -111,7 +111,7 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
 }
 
 [[maybe_unused]] void CountOf(const uint8_t* classes, int64_t count, uint32_t* counts) {
-  // Four tables in turn: an increment waits for the last one of the same counter.
+  // Four tables in turn: an increment waits for the previous increment of the same counter.
   uint32_t turns[4][kClasses] = {};
   for (int64_t i = 0; i < count; ++i) ++turns[i % 4][classes[i]];
   for (int c = 0; c < kClasses; ++c) {
@@ -173,7 +173,7 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
                              const uint8_t* classes, const uint8_t* pivots, int64_t count,
                              uint8_t* symbols) {
   for (int64_t i = 0; i < count; ++i) {
-    // No branch: the sides are practically random.
+    // No branch: it would be mispredicted, as the sides are almost random.
     const int up = bits[i / 64] >> (i % 64) & 1;
     const int above = *ups, below = ~*downs;
     symbols[i] = static_cast<uint8_t>(pivots[classes[i]] + (below ^ ((above ^ below) & -up)));

@@ -16,14 +16,14 @@
 
 namespace jaxccomp::delta {
 
-// Bits are coded by interleaved rANS states, bit i by state i % lanes. A state waits for its own last result:
-// kMostLanes keep a processor busy; kFewLanes take less room, for few changes.
+// Bits are coded by interleaved rANS states, bit i by state i % lanes. Each step of a state waits for the state's
+// previous step: kMostLanes states keep a processor busy; for few changes, kFewLanes states take fewer bytes.
 inline constexpr int kFewLanes = 32, kMostLanes = 64;
 inline constexpr int kLaneBits = 15;                    // of a probability
 inline constexpr uint32_t kLaneScale = 1 << kLaneBits;
 inline constexpr uint32_t kLeastLaneState = 1 << 15;    // to 2^31, refilled by 16 bits
 
-// By class: the share of a 0 in kLaneScale: from 2 to kLaneScale - 2 (a reciprocal cannot divide by 1), or all.
+// By class: the share of a 0 in kLaneScale: 2 to kLaneScale - 2 (a reciprocal cannot divide by 1), or kLaneScale.
 struct LaneModel {
   uint32_t zero[kClasses];
   // For division by the shares of 0 and of 1 (Alverson 1991): x / f is x * reciprocal >> 32 >> shift.
@@ -44,7 +44,7 @@ struct LaneModel {
 struct Kernels {
   const char* name;
 
-  // Sets the bits of words that differ, and returns how many do. By the size of a word in bytes.
+  // Sets the bits of words that differ; returns their number. By word size in bytes.
   int64_t (*map2)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
   int64_t (*map4)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
   // ClassOf of all values.
@@ -62,13 +62,13 @@ struct Kernels {
 
   // For each granule, the sum of its values' weights.
   void (*sums)(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32_t* sums);
-  // How often each class occurs.
+  // The number of values of each class.
   void (*count)(const uint8_t* classes, int64_t count, uint32_t* counts);
   // SymbolOf of all lengths.
   void (*symbols)(const uint32_t* lengths, int64_t count, uint8_t* symbols);
-  // Which numbers are greater than `than`.
+  // Sets the bits of numbers greater than `than`.
   void (*above)(const uint8_t* numbers, int64_t count, int than, uint64_t* bits);
-  // Compacts the entries whose bit is set to `to`. Returns how many.
+  // Compacts the entries with a set bit to `to`; returns their number.
   int64_t (*keep)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
   // For each bit: if set, the next entry of `from` plus 1; else 0.
   void (*climb)(const uint64_t* bits, const uint8_t* from, int64_t count, uint8_t* to);
@@ -79,7 +79,7 @@ struct Kernels {
   // `downs`.
   void (*join)(const uint64_t* bits, const uint8_t* ups, const uint8_t* downs,
                const uint8_t* classes, const uint8_t* pivots, int64_t count, uint8_t* symbols);
-  // Write the low bits of lengths, which symbols do not contain; read them and make the lengths.
+  // Write the low bits of lengths, which symbols do not contain; read them, and compute the lengths.
   void (*put_low)(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitWriter* to);
   void (*take_low)(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* lengths);
 

@@ -32,8 +32,8 @@ uint32_t ZeroSizeOfRate(int rate) {
                                            kLaneScale - 2);
 }
 
-// Of a pass: a bit set of the classes with their own probability, the common probability of the others, then the
-// own ones.
+// The probabilities of a pass: a bit set of the classes with their own probability, the common probability of the
+// other classes, then the probability of each class in the set.
 constexpr int64_t kMostPassBytes = 3 + kClasses;
 std::byte* WriteLikelihoods(const ClassCounts& counts, const ClassCounts& ones, LaneModel* model,
                             std::byte* at) {
@@ -170,7 +170,7 @@ void Lanes::SetDownBits(int64_t count) {
 
 void Lanes::Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* classes,
                 const ClassCounts& counts, int64_t count, Ladder* ladder) {
-  // So few symbols are not worth another pass.
+  // Fewer symbols than this are not worth another pass.
   const int64_t few = count_ / 1024 + 8;
   const ClassCounts* of = &counts;
   int& depth = ladder->depth;

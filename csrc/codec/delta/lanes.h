@@ -1,10 +1,10 @@
 // Codes many changes as bits, with a probability by class, in interleaved rANS states (Duda 2013, arXiv
 // 1311.2540).
 //
-// The first pass of bits says which values changed, the second their directions. Pass i of the following says
-// which lengths' symbols are greater than i, among those greater than i - 1. For long steps, a pass first splits
-// the symbols at a pivot of their class, and each side has its own passes from the pivot on. One loop thus codes
-// everything. Low bits of lengths follow verbatim.
+// The first pass of bits codes which values changed, the second the directions of the changes. Each following pass i
+// codes which lengths' symbols are greater than i, among the symbols greater than i - 1. For long steps, a pass
+// before these splits the symbols at a pivot of their class; each side then has its own passes, which start at the
+// pivot. So one loop codes all passes. The low bits of lengths follow verbatim.
 #pragma once
 
 #include <array>
@@ -48,14 +48,14 @@ class Lanes {
     LaneModel model;
     std::vector<uint64_t> own_bits;
     std::vector<uint8_t> ones;      // classes of the entries whose bit is set
-    std::vector<uint8_t> symbols;   // of the same entries; when decoding, of all
+    std::vector<uint8_t> symbols;   // of the same entries; when decoding, of all entries
   };
   static constexpr int kMostDepth = 15;
   // The passes over symbols on one side of the pivots.
   struct Ladder {
     std::array<Pass, kMostDepth> passes;
     int depth = 0;
-    const uint8_t* rest = nullptr;   // symbols greater than the last pass codes
+    const uint8_t* rest = nullptr;   // symbols beyond the last pass
     int64_t rest_count = 0;
     std::vector<uint8_t> own_rest;
   };

@@ -26,7 +26,7 @@ struct LaneVector {
     // Whether the state is less than size << 16.
     const Mask<U32> fits = Greater(size, state >> 16);
     end = StoreHalvesBelow(end, state, ~BitsOf(fits) & lane_bits);
-    // Lanes without a bit keep their state: see the Select below.
+    // Computed for lanes without a bit too; the Select below keeps their state.
     const U32 x = Select(fits, state, state >> 16);
     const U32 quotient = MulHigh(x, t.reciprocal_zero.At(c, ones, t.reciprocal_one)) >>
                          t.shift_zero.At(c, ones, t.shift_one);

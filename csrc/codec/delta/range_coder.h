@@ -26,7 +26,7 @@ class RangeEncoder {
   void PutRaw(uint32_t bits, int count) { Narrow(range_ >> count, bits, 1); }
   // Returns the end.
   std::byte* End() {
-    // Any number in the range is valid: take one that ends with zeros, which the decoder assumes.
+    // Any number in the range is valid: take one that ends with zero bytes, which the decoder appends itself.
     Add(0xffffffff);
     Emit();
     while (at_ > begin_ && at_[-1] == std::byte{0}) --at_;

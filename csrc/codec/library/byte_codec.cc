@@ -1,4 +1,4 @@
-// Wire format: a byte, then for 0 the values as they are, for 1 the library's encoding.
+// Wire format: a byte: 0, then the values unencoded; or 1, then the library's encoding.
 #include "codec/library/byte_codec.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The base class of "zstd" and "lz4": byte planes through a general compressor; values that do not
-// shrink are stored as they are.
+// The base class of "zstd" and "lz4": a general compressor of byte planes. Values that do not shrink are
+// stored unencoded.
 #pragma once
 
 #include <cstddef>

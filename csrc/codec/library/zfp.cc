@@ -1,4 +1,4 @@
-// The codec "zfp". Wire format: a byte, then for 0 the values as they are, for 1 a zfp stream of a
+// The codec "zfp". Wire format: a byte: 0, then the values unencoded; or 1, then a zfp stream of a
 // one-dimensional field, without a header.
 #include <algorithm>
 #include <cmath>
@@ -103,7 +103,7 @@ class ZfpCodec final : public Codec {
     Configure(zfp, dtype);
     const bool aligned = reinterpret_cast<uintptr_t>(dst) % SizeBytes(dtype) == 0;
     void* out = aligned ? dst : context.workspace.Bytes<AlignedValues>(bytes);
-    // Append zeros as far as an invalid stream can make the library read.
+    // Pad with zeros up to the last byte that the library may read of an invalid stream.
     const int64_t readable = std::max(zfp.Describe(dtype, out, count), there) + kPadBytes;
     std::byte* stream = context.workspace.Bytes<StreamBytes>(readable);
     std::memcpy(stream, src.data(), there);

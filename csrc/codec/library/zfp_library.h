@@ -64,8 +64,8 @@ class ZfpObjects {
   bool there() const { return stream_ != nullptr && field_ != nullptr; }
   void* stream() const { return stream_; }
 
-  // Sets the field to `count` values at `values`. Returns the most bytes of its stream, which is also
-  // the most that the library reads of any stream, valid or not.
+  // Sets the field to `count` values at `values`. Returns the maximum bytes of its stream; the library does
+  // not read more, even of an invalid stream.
   int64_t Describe(DType dtype, const void* values, int64_t count) {
     zfp_.set_pointer(field_, const_cast<void*>(values));
     zfp_.set_type(field_, ZfpType(dtype));

@@ -7,10 +7,10 @@
 namespace jaxccomp::lossless {
 namespace {
 
-// This many bytes distinguish noise from other data.
+// The number of bytes that suffices to distinguish noise from other data.
 constexpr int64_t kGlance = 128;
-// kGlance bytes of 8-bit noise have 101 +- 4 distinct values, of 7-bit noise 81 +- 4. A plane with more
-// than this has too many equally common symbols to be coded.
+// kGlance bytes of 8-bit noise have 101 +- 4 distinct values, of 7-bit noise 81 +- 4. A plane with more distinct
+// values than kNoise has too many equally common symbols to be coded.
 constexpr int kNoise = 84;
 
 struct Symbol {
@@ -26,8 +26,8 @@ bool IsNoise(const uint8_t* sample, int64_t count) {
   return distinct > kNoise;
 }
 
-// Writes a sort key for each byte that occurs: count << 8 | ~byte. Commoner bytes have greater keys, and
-// of equally common ones the smaller byte. Returns the number of keys.
+// Writes a sort key for each byte that occurs: count << 8 | ~byte. Commoner bytes have greater keys; among
+// equally common bytes, the smaller one has the greater key. Returns the number of keys.
 int Keys(const Kernels& kernels, const uint8_t* sample, int64_t count, int32_t* keys) {
   uint16_t counts[256];
   kernels.histogram(sample, count, counts);
@@ -61,9 +61,9 @@ void SortFirst(int32_t* keys, int count, int32_t* sorted) {
   }
 }
 
-// Finds the code widths of the levels that need the fewest bits for the sample, by dynamic programming
-// from the last level back: for each number of symbols used before, the best of ending there or of
-// either width. Returns the bits.
+// Finds the code widths of the levels that need the fewest bits for the sample; returns these bits. Dynamic
+// programming from the last level to the first: for each number of symbols that earlier levels use, the best of
+// no further level, a level of one-bit codes, and a level of two-bit codes.
 int64_t BestLevels(const Symbol* symbols, int symbol_count, int64_t count, uint8_t* code_bits) {
   int64_t remaining[kMaxSymbols + 1];   // bytes that are not among the first s symbols
   remaining[0] = count;

@@ -7,7 +7,7 @@
 namespace jaxccomp::lossless {
 namespace {
 
-// Usually a few bytes: cheaper than a call of memcpy.
+// For a few bytes: cheaper than a call of memcpy.
 void CopyPadded(uint8_t* dst, const std::byte* src, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kPadBytes) std::memcpy(dst + i, src + i, kPadBytes);
 }

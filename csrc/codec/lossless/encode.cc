@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNotEncoded = -1;
 
-// Usually a few bytes: cheaper than a call of memcpy.
+// For a few bytes: cheaper than a call of memcpy.
 void CopyPadded(void* dst, const void* src, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kPadBytes) {
     std::memcpy(static_cast<std::byte*>(dst) + i, static_cast<const std::byte*>(src) + i,
@@ -55,7 +55,7 @@ class SegmentEncoder {
     uint8_t* planes[kMaxPlanes];
     int64_t sampled = 0;
     const int64_t stride = std::max(words / kRuns / 64 * 64, kRun);
-    // Distant runs first, so that the glance at the first samples covers the segment.
+    // Distant runs first, so that the first kGlance samples cover the segment.
     for (int64_t run = 0; run < kRuns; ++run) {
       const int64_t begin = run * 5 % kRuns * stride;
       const int64_t n = std::min(kRun, words - begin);
@@ -106,15 +106,15 @@ class SegmentEncoder {
 
   std::byte* EncodeBlock(Source source, int64_t n, std::byte* index, std::byte* dst) {
     uint8_t* planes[kMaxPlanes];
-    // Raw planes of whole bytes are split directly to their place in the output.
+    // Raw planes of whole bytes are split directly into the output.
     std::byte* at = dst;
     for (int p = 0; p < info_.planes; ++p) {
       const bool in_place = !headers_[p].coded() && info_.width[p] == 8;
       planes[p] = in_place ? Bytes(at) : workspace_.planes[p];
       if (!headers_[p].coded()) at += RawPlaneBytes(info_.width[p], n);
     }
-    // The same pass encodes the last plane's first level; directly to its place if that is known, which
-    // is so if the plane is the only coded one.
+    // The same pass encodes the last plane's first level. If no other plane is coded, its position in the
+    // output is known, and the pass writes there.
     const int last = info_.planes - 1;
     const auto fused = kernels_.split_encode[static_cast<int>(layout_)];
     const bool fuse = fused != nullptr && headers_[last].code_bits[0] == 2 && n % 64 == 0;
@@ -164,8 +164,8 @@ class SegmentEncoder {
     std::memcpy(dst, packed, BitPlaneBytes(width, n));
   }
 
-  // Writes the coded form of plane p and its entry, and returns its end. The caller writes planes that
-  // are smaller raw. `first_escapes`: the number of the first level's escapes in the workspace, or
+  // Writes the coded form of plane p and its entry, and returns its end. If the raw plane is smaller, the caller
+  // replaces the coded form. `first_escapes`: the number of the first level's escapes in the workspace, or
   // kNotEncoded.
   std::byte* EncodePlane(int p, int64_t n, int64_t first_escapes, BlockEntry& entry,
                          std::byte* dst) {
@@ -213,8 +213,8 @@ class SegmentEncoder {
     return bytes[0] == byte && std::memcmp(bytes, bytes + 1, n - 1) == 0;
   }
 
-  // Writes the first level's bits; if shorter, a bit per byte of them and the nonzero bytes, which is the
-  // code of another level with the symbol 0.
+  // Writes the first level's bits or, if shorter, their sparse form: a bit per byte, and the nonzero bytes, like
+  // another level with the symbol 0.
   std::byte* WriteSparse(int64_t bits_bytes, std::byte* at, BlockEntry& entry) {
     constexpr uint8_t kZero[3] = {};
     uint8_t* const set = workspace_.escapes[kMaxLevels - 1];

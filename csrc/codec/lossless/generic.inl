@@ -132,7 +132,7 @@ void MergeFrom(int64_t begin, void* dst, const void* ref, int64_t count,
 
 // How often each byte occurs.
 inline void CountEach(const uint8_t* in, int64_t count, uint16_t* counts) {
-  // Four tables in turn: an increment waits for the last one of the same counter.
+  // Four tables in turn: an increment waits for the previous increment of the same counter.
   uint16_t tables[4][256] = {};
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {

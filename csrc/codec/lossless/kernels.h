@@ -37,9 +37,9 @@ struct Kernels {
   EncodeLevel encode_level[3];   // by code width; [0] is null
   DecodeLevel decode_level[3];
 
-  // One pass for `split` and `encode_level[2]` of the last plane, which is not written to planes; and one
-  // for `merge` with `decode_level[2]` of the last plane. For whole groups of 64 words; null if not
-  // faster with this instruction set.
+  // One pass for `split` and the last plane's `encode_level[2]`, which does not write that plane; and one pass
+  // for the last plane's `decode_level[2]` and `merge`. For whole groups of 64 words; null if not faster with
+  // this instruction set.
   using SplitEncode = int64_t (*)(const void* src, const void* ref, int64_t count,
                                   uint8_t* const* planes, const uint8_t* symbols, uint8_t* bits,
                                   uint8_t* escapes);
@@ -49,7 +49,7 @@ struct Kernels {
   SplitEncode split_encode[kLayoutCount];
   DecodeMerge decode_merge[kLayoutCount];
 
-  // How often each of the 256 bytes occurs among fewer than 2^16 padded bytes.
+  // The number of each of the 256 bytes among fewer than 2^16 padded bytes.
   void (*histogram)(const uint8_t* in, int64_t count, uint16_t* counts);
 
   // The low `width` bits of bytes as bit planes, and back; width is 3, 5 or 8. All memory is

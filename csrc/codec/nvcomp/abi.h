@@ -1,6 +1,6 @@
-// The binary interface of nvCOMP 6's batched low-level functions, as far as used here, and of their
-// options; tests/unit/test_nvcomp.py compares it with nvCOMP's headers. All formats have functions of the
-// same type, with 64 bytes of options.
+// The binary interface of nvCOMP 6's batched low-level functions and options, as far as used here;
+// tests/unit/test_nvcomp.py compares it with nvCOMP's headers. The functions of all formats have the same
+// types, with 64 bytes of options.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ enum class Type : int32_t {
   kBytes = 1, kUInt16 = 3, kUInt32 = 5, kFloat16 = 10, kFloat32 = 11
 };
 
-// Not the default: it may choose a hardware engine, which does not report invalid input.
+// Not the default, which may choose a hardware engine that does not report invalid input.
 inline constexpr int32_t kDecodeByKernels = 2;
 
 // Unused bytes are 0.

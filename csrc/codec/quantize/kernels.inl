@@ -4,8 +4,8 @@
 // Everything is in an unnamed namespace and calls nothing of the standard library, so that the linker
 // cannot use a function compiled for a newer processor on an older one.
 //
-// No result depends on whether the thread flushes subnormals (XLA's do): even with the smallest scale,
-// they round to 0.
+// Results do not depend on whether the thread flushes subnormals (XLA's do): even with the smallest scale,
+// subnormals round to 0.
 //
 // Before including it, define JAXCCOMP_KERNELS (the variable to define) and JAXCCOMP_KERNELS_NAME.
 #include <cstddef>

@@ -45,8 +45,8 @@ class TableWriter {
 
   bool full() const { return left_ == 0; }
 
-  // Adds the value if `keep`. Always writes it, without a branch; the next one overwrites it otherwise. So the writer
-  // must not be full.
+  // Adds the value if `keep`. Without a branch: always writes it; unless `keep`, the next one overwrites it. So the
+  // writer must not be full.
   void Add(uint16_t offset, Word word, bool keep) {
     Store(offset, offsets_);
     Store(word, values_);
@@ -70,7 +70,7 @@ class TableWriter {
   uint32_t here_ = 0;
 };
 
-// Writes the candidates above the cut, and, if there are fewer than `kept`, the first zeros.
+// Writes the candidates above the cut and, if they are fewer than `kept`, the chunk's first zeros.
 template <typename Word>
 void Write(const std::byte* src, int64_t count, const Candidates<Word>& candidates, Cut<Word> cut,
            int64_t kept, std::byte* dst) {
@@ -136,7 +136,7 @@ class TopK final : public SparseCodec {
                  int64_t bytes, Workspace& workspace) const {
     const int64_t kept = Kept(count);
     Candidates<Word> candidates;
-    // The sample's threshold can be too high, rarely by much: lower it until there are enough candidates.
+    // The sample's threshold may be too high, rarely by much: lower it until there are enough candidates.
     for (double spread = 3;; spread *= 4) {
       const Word threshold =
           GuessThreshold(src, count, kept, spread, bits.infinity, workspace);

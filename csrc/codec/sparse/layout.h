@@ -22,7 +22,7 @@ inline constexpr int64_t kKeyBytes = 24;
 inline constexpr int64_t kSubBlock = 65536;
 inline int64_t SubBlockCount(int64_t count) { return (count + kSubBlock - 1) / kSubBlock; }
 
-// The number of values sent, of `count`; "dgc" sends about as many.
+// The number of values sent, of `count`; for "dgc" approximate.
 inline int64_t KeptValues(double density, int64_t count) {
   if (count == 0) return 0;
   const double wanted = std::ceil(density * static_cast<double>(count));
@@ -49,8 +49,8 @@ inline constexpr int64_t kSample = int64_t{1} << kSampleBits;
 inline constexpr uint32_t kSampleStep = 2654435769;   // 2^32 / the golden ratio
 
 // The rank in the sample of a magnitude that about `wanted` of the chunk's values reach. `spread` is a
-// margin in standard deviations: with 3, almost surely at least `wanted` values reach it. 0: no value of
-// the sample is small enough.
+// margin in standard deviations: with 3, almost surely at least `wanted` values reach it. 0: no value of the
+// sample is small enough.
 inline int64_t SampleRank(int64_t count, int64_t wanted, double spread) {
   if (count <= kSample) return wanted;
   const double mean = static_cast<double>(kSample) * static_cast<double>(wanted) /

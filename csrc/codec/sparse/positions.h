@@ -1,4 +1,4 @@
-// The positions in a chunk of the values sent, in ascending order: read from a table, or drawn.
+// The positions of the sent values in a chunk, in ascending order: read from a table, or drawn at random.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ template <typename Word>
 Cut<Word> SelectLargest(Word* magnitudes, int64_t count, int64_t rank) {
   Word found = 0;
   for (int shift = 8 * sizeof(Word) - 8; shift >= 0; shift -= 8) {
-    // Two histograms: neighbours are often equal, and an increment waits for the last one of the same counter.
+    // Two histograms: neighbours are often equal, and an increment waits for the previous one of the same counter.
     int64_t even[256] = {}, odd[256] = {};
     int64_t i = 0;
     for (; i + 1 < count; i += 2) {

@@ -1,7 +1,7 @@
 """A member of the elastic group: repeats local steps and a mean over members; survives faults.
 
-Each member has a part of the data of a convex problem. It prints a line for each outer step, and
-for each failure that it notices.
+Each member has a part of a convex problem's data. It prints a line for each outer step, and for
+each failure that it notices.
 """
 
 from __future__ import annotations

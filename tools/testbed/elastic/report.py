@@ -10,7 +10,7 @@ from typing import Any
 from testbed import scenario
 from testbed.elastic import faults
 
-# Seconds within which members notice a fault; a later failure does not count as its effect.
+# Members notice a fault within these seconds; a later failure is not counted as its effect.
 _NOTICED_SECONDS = 30.0
 
 # Steps are counted in intervals of this length.
@@ -65,9 +65,9 @@ def summary(
 def steps_with_different_bits(logs: Sequence[Sequence[Line]]) -> int:
     """The number of steps after which members had different bits.
 
-    Members of the same step must have the same bits, and so must all that continue after it. One
-    exception: a process stopped during a step may finish it while the others repeat the step
-    without that process. It is then cut off, and gets new parameters when it joins again.
+    All members of a step, and all that continue after it, must have the same bits. One exception: a
+    process that was stopped during a step may finish it after the others have repeated the step
+    without it. It is then cut off, and gets new parameters when it joins again.
     """
     hashes: dict[tuple[int, str], set[str]] = {}
     for log in logs:
@@ -171,8 +171,8 @@ def _seconds(
 ) -> tuple[float | None, float | None]:
     """Seconds from a fault until all survivors have noticed it, and until their next step is done.
 
-    A survivor is a process that has both failed and shrunk: not one that an earlier fault stopped,
-    and that only now learns that it is cut off.
+    A survivor is a process that has both failed and shrunk. A process that an earlier fault stopped
+    and that only now learns that it is cut off is not a survivor.
     """
     during = [[line for line in log if begun <= line["t"] < until] for log in logs]
     go_on = [

@@ -142,8 +142,8 @@ class Comparison:
     def _seconds(self, step: Callable[[], Any]) -> float:
         """Seconds of a call on the slowest rank, on links that have just been busy.
 
-        After a pause the links would pass a millisecond's bytes at full speed, which is all of a
-        short call; real links do not do that.
+        After a pause the emulated links pass a millisecond's bytes at full speed, which may be all
+        bytes of a short call; real links do not.
         """
         world = self._world
         world.Barrier()

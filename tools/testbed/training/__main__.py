@@ -109,10 +109,10 @@ def _time(
 def _losses(
     given: argparse.Namespace, rows: dict[Way, dict[str, Any]], pythons: dict[str, str]
 ) -> None:
-    """Measures the loss of one way of each kind, for all of that kind.
+    """Measures the loss of one way of each kind: all ways of a kind have the same loss.
 
-    Bucket sizes do not change losses. "per tensor" encodes sums at other points; only its time is
-    of interest.
+    For example, bucket sizes do not change losses. Ways "per tensor" encode other sums; their
+    losses are not measured.
     """
     found: dict[tuple[Any, ...], list[float]] = {}
     for way, row in rows.items():
