@@ -85,7 +85,7 @@ class Rendezvous:
         except OSError as error:
             raise errors.InitializationError(
                 f"this process cannot listen on {host}:{port} ({error}): name an address of this "
-                "host, and a port that nobody uses."
+                "host, and a free port."
             ) from None
         self.address: SocketAddress = self._socket.getsockname()[:2]
         threading.Thread(target=self._listen, name="jaxccomp-rendezvous", daemon=True).start()
@@ -269,7 +269,7 @@ class Rendezvous:
         raise errors.InitializationError(
             f"no member of group {group!r} took this process in within {timeout:g} s "
             f"(asked at {', '.join(f'{host}:{port}' for host, port in known)}; {trouble}). Members "
-            "take in whoever waits when they call Communicator.admit()."
+            "admit waiting processes when they call Communicator.admit()."
         )
 
     def post(self, process: int, message: dict[str, Any]) -> None:
