@@ -78,9 +78,9 @@ _TABLE = (
         "backend",
         str,
         "auto",
-        "Who runs the collectives that name no backend: the native engine, MPI's own collectives "
-        "(docs/backends.md says which there are), collectives of jax.lax, or the engine where it "
-        "can and jax.lax elsewhere.",
+        "Backend of collectives that name none. native: the engine. mpi: MPI's own collectives "
+        "(docs/backends.md lists them). xla: collectives of jax.lax. auto: the engine where it "
+        "can, else jax.lax.",
         choices=("auto", "native", "mpi", "xla"),
     ),
     Option(
@@ -95,9 +95,9 @@ _TABLE = (
         "transport",
         str,
         "auto",
-        "What carries values between processes: UCX under jax.distributed alone, and where init() "
-        "joins MPI what the profile was measured over, MPI without one; or MPI only, or UCX only. "
-        "The same on all ranks. Read by init().",
+        "Transport between processes. auto: UCX under jax.distributed alone; where init() joins "
+        "MPI, the transport that the profile was measured over, or MPI without a profile. "
+        "mpi: MPI only. ucx: UCX only. The same on all ranks. Read by init().",
         choices=("auto", "mpi", "ucx"),
     ),
     Option(
@@ -105,7 +105,7 @@ _TABLE = (
         str,
         "",
         "The network interfaces that UCX uses and listens on, such as eth0 or mlx5_0:1, separated "
-        "by commas. Empty: those that UCX finds (and UCX_NET_DEVICES names). Read by init().",
+        "by commas. Empty: all that UCX finds (or UCX_NET_DEVICES names). Read by init().",
     ),
     Option(
         "ucx_cma",
@@ -120,22 +120,22 @@ _TABLE = (
         "coordinator",
         str,
         "",
-        "Where processes meet that need neither MPI nor jax.distributed: 'host:port' of process 0, "
-        "or of any members where one joins later. Read by init().",
+        "Address at which processes without MPI and jax.distributed meet: 'host:port' of process "
+        "0; with join, of any members. Read by init().",
     ),
     Option(
         "join",
         str,
         "",
-        "With a coordinator, the group that this process asks to be taken into: 'world', or the "
-        "name of a jaxccomp.sync. Empty: it is among those that meet first. Read by init().",
+        "With a coordinator, the running group that this process joins: 'world', or the "
+        "name of a jaxccomp.sync. Empty: the process starts a group with others. Read by init().",
     ),
     Option(
         "peer_timeout_seconds",
         float,
         10.0,
-        "Where processes have met at a coordinator, how long one may be silent, be it busy or not, "
-        "before the others go on without it. 0: for ever. The same on all of them. Read by init().",
+        "With a coordinator: how long a process may be silent, busy or not, before the others go "
+        "on without it. 0: for ever. The same on all ranks. Read by init().",
         minimum=0.0,
     ),
     Option(
@@ -157,8 +157,8 @@ _TABLE = (
         "plan",
         str,
         "",
-        "A file of pinned plans, which `jaxccomp.plan` has recorded: what it has runs exactly so, "
-        "and other calls are errors, or planned afresh where it says so (docs/planner.md). Rank 0 "
+        "A file of pinned plans, recorded by `jaxccomp.plan`: calls in it run exactly as recorded; "
+        "other calls are errors, or planned anew if the file says so (docs/planner.md). Rank 0 "
         "names it, and shares it; another rank that names one must name the same. Empty: none is "
         "pinned. Read by init().",
     ),
