@@ -251,7 +251,7 @@ class Rendezvous:
         """
         deadline = time.monotonic() + timeout
         known = [address for address in coordinators if address != self.address]
-        trouble = "nobody was there"
+        trouble = "no process answered"
         while time.monotonic() < deadline:
             for address in list(known):
                 try:
@@ -331,7 +331,7 @@ class Rendezvous:
         deadline: float,
         abort_reason: Callable[[], str] = lambda: "",
     ) -> Any:
-        trouble = f"nobody listens at {address[0]}:{address[1]}"
+        trouble = f"no process listens at {address[0]}:{address[1]}"
         while time.monotonic() < deadline:
             if reason := abort_reason():
                 raise NoDecision(reason)
