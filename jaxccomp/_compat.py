@@ -122,7 +122,7 @@ def new_primitive(
 
 
 def runs_eagerly() -> bool:
-    """Whether what is bound now runs at once: also in a ``shard_map`` that is not jitted."""
+    """Whether a primitive bound now runs at once; also true in an unjitted ``shard_map``."""
     return isinstance(core.trace_ctx.trace, (core.EvalTrace, ShardMapTrace))
 
 
@@ -471,7 +471,7 @@ def lower_converted(
       operands: the operands' values.
       enter: converts operands.
       leave: converts results back.
-      avals: the shapes and dtypes of converted values, from those of unconverted ones.
+      avals: maps shapes and dtypes of unconverted values to converted ones.
     """
     avals_in, avals_out = avals(ctx.avals_in), avals(ctx.avals_out)
     entered = lower_traced(ctx.replace(avals_out=avals_in), enter, operands, ordered=False)

@@ -78,9 +78,9 @@ _TABLE = (
         "backend",
         str,
         "auto",
-        "Who runs the collectives that name no backend: the native engine, MPI's own collectives "
-        "(docs/backends.md says which there are), collectives of jax.lax, or the engine where it "
-        "can and jax.lax elsewhere.",
+        "Backend of collectives that name none. native: the engine. mpi: MPI's own collectives "
+        "(docs/backends.md lists them). xla: collectives of jax.lax. auto: the engine where it "
+        "can, else jax.lax.",
         choices=("auto", "native", "mpi", "xla"),
     ),
     Option(
@@ -95,9 +95,9 @@ _TABLE = (
         "transport",
         str,
         "auto",
-        "What carries values between processes: UCX under jax.distributed alone, and where init() "
-        "joins MPI what the profile was measured over, MPI without one; or MPI only, or UCX only. "
-        "The same on all ranks. Read by init().",
+        "Transport between processes. auto: UCX under jax.distributed alone; where init() joins "
+        "MPI, the transport that the profile was measured over, or MPI without a profile. "
+        "mpi: MPI only. ucx: UCX only. The same on all ranks. Read by init().",
         choices=("auto", "mpi", "ucx"),
     ),
     Option(
@@ -105,7 +105,7 @@ _TABLE = (
         str,
         "",
         "The network interfaces that UCX uses and listens on, such as eth0 or mlx5_0:1, separated "
-        "by commas. Empty: those that UCX finds (and UCX_NET_DEVICES names). Read by init().",
+        "by commas. Empty: all that UCX finds (or UCX_NET_DEVICES names). Read by init().",
     ),
     Option(
         "ucx_cma",
@@ -120,22 +120,22 @@ _TABLE = (
         "coordinator",
         str,
         "",
-        "Where processes meet that need neither MPI nor jax.distributed: 'host:port' of process 0, "
-        "or of any members where one joins later. Read by init().",
+        "Address at which processes without MPI and jax.distributed meet: 'host:port' of process "
+        "0; with join, of any members. Read by init().",
     ),
     Option(
         "join",
         str,
         "",
-        "With a coordinator, the group that this process asks to be taken into: 'world', or the "
-        "name of a jaxccomp.sync. Empty: it is among those that meet first. Read by init().",
+        "With a coordinator, the running group that this process joins: 'world', or the "
+        "name of a jaxccomp.sync. Empty: the process starts a group with others. Read by init().",
     ),
     Option(
         "peer_timeout_seconds",
         float,
         10.0,
-        "Where processes have met at a coordinator, how long one may be silent, be it busy or not, "
-        "before the others go on without it. 0: for ever. The same on all of them. Read by init().",
+        "With a coordinator: how long a process may be silent, busy or not, before the others go "
+        "on without it. 0: for ever. The same on all ranks. Read by init().",
         minimum=0.0,
     ),
     Option(
@@ -157,8 +157,8 @@ _TABLE = (
         "plan",
         str,
         "",
-        "A file of pinned plans, which `jaxccomp.plan` has recorded: what it has runs exactly so, "
-        "and other calls are errors, or planned afresh where it says so (docs/planner.md). Rank 0 "
+        "A file of pinned plans, recorded by `jaxccomp.plan`: calls in it run exactly as recorded; "
+        "other calls are errors, or planned anew if the file says so (docs/planner.md). Rank 0 "
         "names it, and shares it; another rank that names one must name the same. Empty: none is "
         "pinned. Read by init().",
     ),
@@ -174,25 +174,25 @@ _TABLE = (
         "early_bytes",
         int,
         1 << 20,
-        "How many bytes of messages up to 8 KiB a process keeps for each other one that is ahead "
-        "of it; beyond them a message stays at its sender until its operation has begun here. "
-        "With more than 64 processes each gets less, and all together no more. Set the same on "
-        "all ranks. Read by init().",
+        "How many bytes of early messages (of up to 8 KiB) a process keeps for each process that "
+        "runs ahead; further messages stay at their sender until their operation begins here. "
+        "With more than 64 processes each gets less, so that the total stays the same. Set the "
+        "same on all ranks. Read by init().",
         minimum=0,
     ),
     Option(
         "early_messages",
         int,
         512,
-        "The same, counted in messages.",
+        "Like early_bytes, but counts messages.",
         minimum=0,
     ),
     Option(
         "timeout_seconds",
         float,
         300.0,
-        "How long an operation may wait for its peers before all of them get an error. A rank that "
-        "is behind is waited for as long as it ends operations on that communicator.",
+        "How long an operation may wait for its peers before all ranks get an error. The time "
+        "starts anew whenever a rank that is behind ends an operation on that communicator.",
         minimum=0.001,
         engine=True,
     ),
@@ -201,7 +201,7 @@ _TABLE = (
         int,
         -1,
         "Threads that help to encode, decode and merge large values. -1: the cores that the ranks "
-        "of this host leave over, 4 at most.",
+        "of this host do not use, at most 4.",
         minimum=-1,
         engine=True,
     ),
@@ -216,17 +216,17 @@ _TABLE = (
         "check_launches",
         bool,
         False,
-        "Compare at each launch where in the Python program it is made: source lines, and the "
-        "number of jaxccomp.step(). Finds a rank that leaves out one of many equal launches. For "
-        "debugging: it makes JAX's dispatch on CPUs synchronous, and costs some ten microseconds a "
-        "call. Read by init(), before JAX's backend starts.",
+        "Compare the source lines and the number of jaxccomp.step() of each launch between ranks. "
+        "Finds a rank that leaves out one of many equal launches. For debugging: it makes JAX's "
+        "dispatch on CPUs synchronous, and costs about ten microseconds a call. Read by init(), "
+        "before JAX's backend starts.",
     ),
     Option(
         "chunk_bytes",
         int,
         512 << 10,
-        "Large blocks travel in chunks of this size, those with a reference in chunks of twice "
-        "that.",
+        "Size of the chunks in which large blocks are sent; blocks with a reference (ref=) use "
+        "twice this size.",
         minimum=64,
         engine=True,
     ),
@@ -234,8 +234,8 @@ _TABLE = (
         "device_part_bytes",
         int,
         4 << 20,
-        "On GPUs, values are coded and cross to the host's memory in parts of this size, while the "
-        "part before travels between ranks. The same on all ranks. Not yet measured on a GPU.",
+        "On GPUs, values are encoded and copied to the host in parts of this size, while the "
+        "previous part is sent. The same on all ranks. Not yet measured on a GPU.",
         minimum=4096,
         engine=True,
     ),
@@ -243,8 +243,8 @@ _TABLE = (
         "spin_microseconds",
         int,
         100,
-        "How long the calling thread drives its operation itself without any progress before it "
-        "hands it to the engine's thread.",
+        "How long the calling thread polls its operation without progress before it hands the "
+        "operation to the engine's thread.",
         minimum=0,
         engine=True,
     ),
@@ -252,8 +252,8 @@ _TABLE = (
         "huge_pages",
         bool,
         True,
-        "Ask the system for huge pages behind large results, and with retain_memory behind the "
-        "heap that they lie in. Other processes on the machine then read them twice as fast.",
+        "Ask the system for huge pages for large results, and with retain_memory for the heap "
+        "too. Other processes on the machine then read the results twice as fast.",
         engine=True,
     ),
     Option(
@@ -268,7 +268,7 @@ _TABLE = (
         "instruction_set",
         str,
         "auto",
-        "The best instruction set that kernels may use, for comparisons: results do not depend on "
+        "Upper limit of the instruction set of kernels, for benchmarks: results do not depend on "
         "it. Kernels are chosen once, so only the environment variable has an effect.",
         choices=("auto", "generic", "avx2", "avx512", "avx512vbmi2"),
     ),

@@ -1,4 +1,4 @@
-"""What all parts of the suite share: paths, types of 64 bits, and quick compilation."""
+"""Shared by all parts of the suite: paths, types of 64 bits, and quick compilation."""
 
 import os
 import pathlib

@@ -43,7 +43,7 @@ def slowdown() -> float:
 def seconds(quiet: float) -> float:
     """A deadline for what takes at most ``quiet`` seconds on a quiet machine.
 
-    Twice of what it takes now, as the load may rise meanwhile.
+    Twice the time that the present load suggests, as the load may rise.
     """
     return 2 * quiet * slowdown()
 
@@ -83,7 +83,7 @@ class Stopwatch:
         self._begun = _threads[0].now
 
     def seconds(self) -> float:
-        """Never more than what has really passed."""
+        """Never more than the time that has really passed."""
         return _threads[0].now - self._begun
 
 

@@ -74,8 +74,8 @@ std::string Blame(const Operation& op, const EarlyMessages& early) {
     }
   }
   if (!silent.empty()) {
-    return Names(comm, silent) + ". Of those that have come to this operation, this is who does not "
-                                 "answer any more: look for what stopped it";
+    return Names(comm, silent) + ", which reached this operation and then stopped answering: "
+                                 "look for the reason";
   }
   if (missing.empty() && !op.ends.used) missing = std::exchange(others_missing, {});
   const bool all_came = missing.empty();

@@ -16,7 +16,7 @@ Status MessageMismatch(const Operation& receive, const Header& header) {
           "message mismatch: " + comm.MemberName(receive.endpoint->member) + " runs " +
               *receive.text + "\n  but the message that it takes is from " +
               comm.MemberName(header.source) + ", which runs " + Describe(header) +
-              "\n  A receive must name the shapes, types and codec of what is sent. Messages of one "
+              "\n  A receive must name the shapes, types and codec of the sent values. Messages of one "
               "rank under one tag arrive in the order in which they were sent: look for one that "
               "is received too often or not at all, or tell them apart by their tags."};
 }

@@ -50,7 +50,7 @@ int64_t TouchedBytes(const Call& call) {
   return bytes;
 }
 
-// The range that partial sums have to have, about that of float32: the codecs with a smaller one are few.
+// Minimum range of partial sums, about the range of float32; few codecs have a smaller one.
 constexpr double kLeastRange = 0x1p127;
 
 Status CheckHost(const OpSpec& spec, const Codec* codec) {

@@ -183,7 +183,7 @@ class Simulator {
         const auto found = receives[peer.rank].find(static_cast<int64_t>(tag) * ranks + sender);
         if (found == receives[peer.rank].end() ||
             tasks_[peer.rank].tasks[found->second].message_bytes != task.message_bytes) {
-          return {Code::kInternal, "a schedule sends what nobody receives"};
+          return {Code::kInternal, "a schedule sends a message that no rank receives"};
         }
         peer.task = found->second;
       }

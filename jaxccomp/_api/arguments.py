@@ -160,9 +160,9 @@ def check_varies(call: Call, tree: Any) -> None:
             raise errors.InvalidArgumentError(
                 f"{call.collective} with op={call.reduce_op!r}, codec={call.codec!r}: by its type "
                 f"{what} is the same on all ranks along {axes!r} already, so there is nothing to "
-                "reduce. If it is a gradient, jax.grad has added up those of all ranks, as "
-                "parameters that do not vary get one for all. To reduce each rank's own, take it "
-                f'by parameters that vary: own = jax.lax.pcast(params, {axes!r}, to="varying"), '
+                "reduce. If it is a gradient, jax.grad has summed it over all ranks already: the "
+                "parameters do not vary. To reduce each rank's own gradient, differentiate by "
+                f'parameters that vary: own = jax.lax.pcast(params, {axes!r}, to="varying"), '
                 "and jax.grad(loss)(own). If all ranks are meant to have it, use it as it is. If a "
                 "state of optax with the spec P() has accumulated it (optax.MultiSteps around the "
                 "exchange, which runs at every step all the same), put the exchange outside: "
@@ -196,7 +196,7 @@ def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
     form = "[source][destination]" if collective == "alltoallv" else "[rank]"
     if _compat.is_tracer(counts):
         raise errors.InvalidArgumentError(
-            f"{collective}: counts must be known when tracing; for counts that are computed use "
+            f"{collective}: counts must be known when tracing; for computed counts use "
             "jaxccomp.lax.ragged_all_to_all."
         )
     try:

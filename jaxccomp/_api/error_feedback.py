@@ -115,7 +115,7 @@ def check_op(name: str, op: str) -> None:
         hint = ""
         if op in REDUCE_OPS:
             hint = (
-                "What a codec loses can only be added to the next values where they are added up."
+                "Error feedback needs a sum or a mean: it adds a codec's loss to the next values."
             )
         raise errors.unknown(f"op of {name}:", op, _REDUCTIONS, hint)
 

@@ -90,9 +90,8 @@ class Handle:
     def __del__(self) -> None:
         if self._must_be_waited_for:
             warnings.warn(
-                f"{self._started} was never waited for. Where nothing needs its "
-                "result XLA leaves the operation out: call wait() and use what it returns, or do "
-                "not start it.",
+                f"{self._started} was never waited for. XLA removes an operation whose "
+                "result is not used: call wait() and use the result, or do not start it.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -49,16 +49,16 @@ _OPTIONS = {
     ),
     "codec": (
         None,
-        """what is done to values before they travel: None (nothing), ``"auto"`` (bit-exact:
-  with ``ref=`` what suits a difference, else nothing or, where a profile says that it is faster,
-  ``"lossless"``) or a spec such as ``"bf16"``. ``"auto:bf16"`` leaves it out where a profile says
-  that it does not pay. Lossy only when asked for; dtypes that a codec does not know travel as they
-  are.""",
+        """how values are encoded before they are sent: None (not at all), ``"auto"`` (bit-exact:
+  with ``ref=`` a codec for differences; else ``"lossless"`` if a profile predicts that it is
+  faster, or no codec) or a spec such as ``"bf16"``. ``"auto:bf16"`` uses ``"bf16"`` only if a
+  profile predicts that it is faster. Lossy codecs are used only if named. Leaves of dtypes that a
+  codec does not support are sent unencoded.""",
     ),
     "cotangent_codec": (
         "same",
-        """what is done to cotangents when they travel back, in derivatives of all
-  orders: ``"same"`` as ``codec``, None, or a spec. Tangents travel as values do.""",
+        """how derivatives of all orders encode cotangents: ``"same"`` as
+  ``codec``, None, or a spec. Tangents use ``codec``.""",
     ),
     "backend": (
         "auto",
@@ -77,11 +77,11 @@ _OPTIONS = {
 }
 
 _RAISES = """\
-InvalidArgumentError: for arguments that do not fit each other or the shapes.
+InvalidArgumentError: if arguments contradict each other or do not fit the shapes.
 UnknownNameError: for an axis, op, codec, backend or algorithm that does not exist; the
-  text lists those that do.
-UnsupportedDTypeError: for leaves that are no arrays, or cannot be reduced like this.
-EngineUnavailableError: when only the native engine could run it, and it is not there."""
+  text lists the valid names.
+UnsupportedDTypeError: for leaves that are not arrays, or whose dtype ``op`` cannot reduce.
+EngineUnavailableError: if the call needs the native engine, and it cannot be loaded."""
 
 
 def operation(function: F) -> F:

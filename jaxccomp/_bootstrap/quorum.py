@@ -74,8 +74,8 @@ def participants(
     rendezvous = state.out_of_band
     if not isinstance(rendezvous, Rendezvous):
         raise errors.CommunicatorError(
-            "members go on without those that are late only where they have met by "
-            "jaxccomp.init(coordinator=...): MPI and jax.distributed do not let them agree."
+            "a quorum, which goes on without late members, needs a group that was started by "
+            "jaxccomp.init(coordinator=...): over MPI and jax.distributed members cannot agree."
         )
     round_name = f"steps of {name} of {comm.name}"
     leader = Leader(comm.size)

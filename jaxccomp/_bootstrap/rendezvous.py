@@ -85,7 +85,7 @@ class Rendezvous:
         except OSError as error:
             raise errors.InitializationError(
                 f"this process cannot listen on {host}:{port} ({error}): name an address of this "
-                "host, and a port that nobody uses."
+                "host, and a free port."
             ) from None
         self.address: SocketAddress = self._socket.getsockname()[:2]
         threading.Thread(target=self._listen, name="jaxccomp-rendezvous", daemon=True).start()
@@ -251,7 +251,7 @@ class Rendezvous:
         """
         deadline = time.monotonic() + timeout
         known = [address for address in coordinators if address != self.address]
-        trouble = "nobody was there"
+        trouble = "no process answered"
         while time.monotonic() < deadline:
             for address in list(known):
                 try:
@@ -269,7 +269,7 @@ class Rendezvous:
         raise errors.InitializationError(
             f"no member of group {group!r} took this process in within {timeout:g} s "
             f"(asked at {', '.join(f'{host}:{port}' for host, port in known)}; {trouble}). Members "
-            "take in whoever waits when they call Communicator.admit()."
+            "admit waiting processes when they call Communicator.admit()."
         )
 
     def post(self, process: int, message: dict[str, Any]) -> None:
@@ -331,7 +331,7 @@ class Rendezvous:
         deadline: float,
         abort_reason: Callable[[], str] = lambda: "",
     ) -> Any:
-        trouble = f"nobody listens at {address[0]}:{address[1]}"
+        trouble = f"no process listens at {address[0]}:{address[1]}"
         while time.monotonic() < deadline:
             if reason := abort_reason():
                 raise NoDecision(reason)

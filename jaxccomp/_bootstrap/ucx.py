@@ -214,8 +214,8 @@ def connect(
     longest = max(sizes)
     if min(sizes) <= 0 or longest > _LONGEST_ADDRESS:
         raise errors.InitializationError(
-            f"addresses of UCX cannot have {sizes} bytes: what is in jax.distributed's store does "
-            "not come from jaxccomp."
+            f"addresses of UCX cannot have {sizes} bytes: the entries in jax.distributed's store "
+            "were not written by jaxccomp."
         )
     rows = share_bytes(share, secret + guard + address + bytes(longest - len(address)))
     secret = rows[0][:_SECRET_BYTES]

@@ -206,7 +206,7 @@ def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
     text, name = canonical(codec), dtype_name(dtype)
     if (own := find_custom(text)) is not None:
         raise errors.InvalidArgumentError(
-            f"codec {text!r} is {own.source}, of which no bound is known but what it says: "
+            f"codec {text!r} is {own.source}, of which no bound is known; its own description: "
             f"{own.info.error or 'nothing'}."
         )
     valid = engine.load().describe_codec(text)["dtypes"]

@@ -201,8 +201,8 @@ _ROWS = (
             OptionInfo(
                 "unbiased",
                 "false",
-                "true: values are multiplied by how many each stands for, so that on average what "
-                "is decoded is what was encoded",
+                "true: multiplies each kept value by the number of values that it stands for, so "
+                "that the decoded values equal the input on average",
                 ("false", "true"),
             ),
         ),

@@ -90,7 +90,7 @@ def _sending_partial() -> frozenset[tuple[str, str]]:
 def sends_partial(collective: str, algorithm: str) -> bool:
     """Whether ranks send reductions of some ranks' values, which others reduce further.
 
-    Those that programs register may do so.
+    True for registered algorithms, because they may do so.
 
     Args:
       collective: whose algorithm.

@@ -235,7 +235,7 @@ def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> 
     if groups is None:
         reason = "the mesh is abstract, so its devices are not known"
     elif not {device for group in groups for device in group} <= set(platform.devices()):
-        reason = f"the mesh's devices are not those of platform {platform.name!r} that are here"
+        reason = f"the mesh has devices outside of jax.devices({platform.name!r})"
     elif any(len(group) != call.size for group in groups):
         reason = f"its groups differ in size ({[len(group) for group in groups]})"
     elif _crosses_processes(groups) and comm.why_unreachable():

@@ -50,7 +50,7 @@ def check(ctx: Any, call: Call) -> None:
     ref = " with ref=" if call.referenced else ""
     raise errors.UnknownNameError(
         f"{call.collective}{ref}: the engine has no codec {call.codec!r} of {refused} on GPUs; "
-        f"those that it has: {has}. Take one of them, run on CPU devices, or leave it to JAX with "
+        f"valid: {has}. Take one of them, run on CPU devices, or leave it to JAX with "
         'axis_name= and backend="xla".'
     )
 

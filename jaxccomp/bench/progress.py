@@ -43,7 +43,7 @@ class Progress:
         self._keep, self._tell = keep, tell
         steps, why = self._read(kept) if self._first else ({}, "")
         if why:
-            tell(f"what was measured before is not gone on with: {why}")
+            tell(f"earlier measurements cannot be continued: {why}")
         self._steps: dict[str, Any] = json.loads(team.from_first(json.dumps(steps).encode()))
 
     def has(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Says what is wrong with this installation and what to do about it, then all that it has."""
+"""Lists errors of this installation and their remedies, then its components."""
 
 from __future__ import annotations
 

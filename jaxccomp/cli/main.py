@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_arguments(command)
     given = sys.argv[1:] if arguments is None else arguments
     if "info" in given[:1]:
-        parser.error("there is no command 'info': 'doctor' prints what it did")
+        parser.error("there is no command 'info': use 'doctor', which replaces it")
     parsed = parser.parse_args(given)
     try:
         return _COMMANDS[parsed.command].run(parsed)

@@ -1,4 +1,4 @@
-"""Makes one trace of those that ranks have saved (docs/observing.md)."""
+"""Merges the traces of all ranks into one (docs/observing.md)."""
 
 from __future__ import annotations
 

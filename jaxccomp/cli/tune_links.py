@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="write the profile there; FILE.unfinished has what is measured until then, and the "
-        "same command goes on with it after it was ended",
+        help="write the profile there; until then FILE.unfinished has the measurements, and the "
+        "same command continues them after an interruption",
     )
     parser.add_argument(
         "--within",
@@ -94,7 +94,7 @@ def _kept(unfinished: pathlib.Path) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        _say(f"what was measured before is not gone on with: {error}")
+        _say(f"earlier measurements cannot be read, starting anew: {error}")
         return b""
 
 

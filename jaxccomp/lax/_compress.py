@@ -236,7 +236,7 @@ def _check_state(state: CompressState, slots: Sequence[Slot]) -> None:
     needed = [(slot.shape, jnp.dtype(slot.dtype)) for slot in slots]
     if given != needed:
         raise errors.InvalidArgumentError(
-            "compress_with_feedback: the state is that of another program: this one has residuals "
+            "compress_with_feedback: the state belongs to another program: this one has residuals "
             f"{_listed(needed)}, the state {_listed(given)}. Start with init(*args)."
         )
 

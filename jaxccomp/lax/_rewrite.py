@@ -192,8 +192,8 @@ class Rewriter:
             raise errors.InvalidArgumentError(
                 f"compress_with_feedback: the {site} is inside {name}, which runs it again in "
                 "derivatives, where it would need the residual as it was. Apply "
-                "compress_with_feedback to what has the gradients already, or have a rule without "
-                "a codec take it."
+                "compress_with_feedback outside of jax.grad, to the training step, or match it by "
+                "a rule without a codec."
             )
 
     def _rule_of(self, eqn: Any, scope: str) -> CollectiveRule | None:
@@ -285,7 +285,7 @@ class Rewriter:
                 raise errors.InvalidArgumentError(
                     f"compress_with_feedback: the {slots[0].site} is inside a rule of custom_jvp "
                     "or custom_vjp, which runs when derivatives are taken. Apply "
-                    "compress_with_feedback to what has the gradients already."
+                    "compress_with_feedback outside of jax.grad, to the training step."
                 )
             leaves = [leaf for leaf in jax.tree.leaves((args, kwargs)) if is_array(leaf)]
             return traced.rebuild(self.evaluate(traced.jaxpr, leaves, [], scope)[0])

@@ -70,7 +70,7 @@ def adacomp(
     if not codecs.is_lossless(how["codec"]):
         raise errors.InvalidArgumentError(
             f'adacomp: codec must be bit-exact, like "lossless" or "zstd", not {how["codec"]!r}: '
-            "what it loses would be lost for good."
+            "no residual keeps the error of a lossy codec."
         )
 
     def init(params: Any) -> FeedbackState:

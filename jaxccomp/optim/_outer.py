@@ -227,7 +227,7 @@ def check_alike(name: str, params: Any, like: Any) -> None:
     for path in [*known, *given]:
         if given.get(path) != known.get(path):
             raise errors.InvalidArgumentError(
-                f"{name}: the parameters must be those that init(params) was given, which have at "
+                f"{name}: the parameters must match the ones given to init(params), which have at "
                 f"{path or 'the root'} {known.get(path, 'nothing')}, not "
                 f"{given.get(path, 'nothing')}; with others, begin with init(params) again."
             )

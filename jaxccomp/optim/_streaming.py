@@ -95,7 +95,7 @@ class Streaming:
         if not isinstance(mixing, (int, float)) or not 0 <= mixing <= 1:
             raise errors.InvalidArgumentError(
                 f"Streaming: mixing must be a number from 0 to 1, not {mixing!r}: 0 takes the "
-                "result as it is, 1 leaves a rank what it has."
+                "result as it is, 1 keeps the rank's own parameters."
             )
         if not isinstance(outer, Outer):
             raise errors.InvalidArgumentError(
@@ -274,7 +274,7 @@ class Streaming:
         if len(state.fragments) != len(parts):
             raise errors.InvalidArgumentError(
                 f"Streaming: the state has {len(state.fragments)} fragments, not {len(parts)}; it "
-                "is that of another Streaming."
+                "belongs to another Streaming."
             )
         if self._outer.mesh is None:  # on a mesh the outer step checks them
             for part, fragment in zip(parts, state.fragments, strict=True):

@@ -379,7 +379,7 @@ def _check_plan(call: PlannedCall, plan: Plan, place: str) -> None:
     if not algorithms.has(call.collective, plan.algorithm):
         raise errors.InvalidArgumentError(
             f"{place}: {call.collective} has no algorithm {plan.algorithm!r}; "
-            "`python -m jaxccomp doctor` lists those that it has."
+            "`python -m jaxccomp doctor` lists its algorithms."
         )
     name = call.algorithm.partition(":")[0]
     if name not in ("auto", plan.algorithm.partition(":")[0]):

@@ -237,7 +237,7 @@ def routes(members: Mapping[int, Member], leaves: Sequence[int]) -> list[Route]:
             if found != _values(wanted):
                 leaf = members[receivers[0]].leaves[number]
                 raise errors.InvalidArgumentError(
-                    f"nobody publishes all of {leaf.path} that rank {who[0]} receives: the ranks "
+                    f"no rank publishes all of {leaf.path} that rank {who[0]} receives: the ranks "
                     "that held it are gone, or mesh= and specs= of the publishers leave it out."
                 )
     return [Route(owner, who, tuple(each)) for (owner, who), each in sorted(parts.items())]

@@ -78,7 +78,7 @@ def shifts(
             if out + back < -(_LEAST_SECONDS + _MOST_DRIFT * seconds):
                 raise errors.InvalidArgumentError(
                     f"messages arrive {-(out + back) / 2:.6f} s before they were sent: the traces "
-                    "are not of one run of a program. Give those that its ranks have saved."
+                    "are not of one run of a program. Give traces that ranks of one run saved."
                 )
             total = uncertainty + abs(out + back) / 2
             known = found.get(there)

@@ -209,7 +209,7 @@ def _check_order(clocks: Sequence[str], fastest: dict[tuple[str, str], float]) -
         if took < -1e-6:
             raise errors.InvalidArgumentError(
                 f"a message arrives {-took:.6f} s before it was sent, on one host: the traces are "
-                "not of one run of a program. Give those that its ranks have saved."
+                "not of one run of a program. Give traces that ranks of one run saved."
             )
 
 

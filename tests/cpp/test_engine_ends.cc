@@ -72,7 +72,7 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
     }
     const Status status = visit.pending.Get();
     if (rank == kStopped) return;
-    Contains(status, "waits for " + team.NameOf(kStopped) + ". Of those that have come");
+    Contains(status, "waits for " + team.NameOf(kStopped) + ", which reached this operation and then stopped answering");
   });
   team.hub().stopped = -1;
   team.hub().holds_pulls = false;

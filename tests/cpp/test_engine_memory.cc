@@ -124,7 +124,7 @@ void FailWhileTouched(const Touch& touch, Fault fault) {
   std::this_thread::sleep_for(kForceful);
   const bool early = visits[0]->WaitFor(0);
   if (!CHECK(!early)) {
-    std::fprintf(stderr, "told while somebody was in its memory: %s: %s\n", touch.what, visits[0]->status.message().c_str());
+    std::fprintf(stderr, "completed while its memory was in use: %s: %s\n", touch.what, visits[0]->status.message().c_str());
   }
   watched.Release();
   if (fault == Fault::kPeerLost) team.EngineOf(1).Break(program.At(1, 0), team.DeviceOf(1), why);

@@ -492,7 +492,7 @@ TEST(reduce_bfloat16_beyond_floats_on_the_way) {
     std::vector<std::vector<uint16_t>> rows;
     std::vector<const void*> sources;
     for (uint16_t value : values) rows.emplace_back(100, value);
-    rows[0][50] = 0x3f80;   // in one element the sum is that of other values
+    rows[0][50] = 0x3f80;   // one element has a different sum
     for (const auto& row : rows) sources.push_back(row.data());
     std::vector<uint16_t> result(100);
     ReduceWith(k, DType::kBFloat16, ReduceOp::kSum, result.data(), sources, 100, divisor);

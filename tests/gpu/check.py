@@ -301,7 +301,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="for all of it (default: %(default)s)"
     )
-    parser.add_argument("--resume", action="store_true", help="leave out what is complete")
+    parser.add_argument("--resume", action="store_true", help="skip completed steps")
     return parser.parse_args(arguments)
 
 

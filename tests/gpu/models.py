@@ -28,7 +28,7 @@ class Model:
       loss: the mean loss of a batch.
       sample: shapes and dtypes of one sample's input and label.
       labels: number of labels.
-      from_host: whether batches come from the host's memory, like those of an input pipeline.
+      from_host: whether batches come from the host's memory, as from an input pipeline.
     """
 
     about: str

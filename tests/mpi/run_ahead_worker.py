@@ -63,7 +63,7 @@ def main(operation, count):
         wrong.append(f"memory has grown from {memory[0]} to {memory[-1]} MiB")
     # Other load on the machine slows some parts of the run; a growing cost slows the last parts.
     if slow and min(seconds[-3:]) > 6 * min(seconds):
-        wrong.append("calls do not cost the same with whatever waits")
+        wrong.append("calls cost more when more messages wait")
     others = jcc.allgather(jnp.float32(elapsed))
     if throttled and min(others) < max(others) / 2:
         wrong.append(f"one side did not wait for the other: {others} seconds")

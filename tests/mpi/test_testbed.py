@@ -265,7 +265,7 @@ def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
         said = capsys.readouterr()
         assert "no time" not in said.err, said
         for link, where in (("100mbit", "between hosts"), ("memory", "in memory")):
-            bar = rf"{where}, what is chosen .* at [01] of 1 points"
+            bar = rf"{where}, the chosen plan .* at [01] of 1 points"
             assert bool(re.search(bar, said.out)) == (link in links), said
     lines = scenario.read(out)
     assert [sorted(line)[0] for line in lines] == ["facts", "hosts", "auto", "hosts", "auto"]

@@ -86,7 +86,7 @@ class Compressed:
 
 
 class Outer:
-    """An outer step: parameters that a rank has trained are those of the state less a gradient."""
+    """An outer step: a rank's trained parameters are the state's parameters minus a gradient."""
 
     def __init__(self, outer):
         self._outer = outer

@@ -16,7 +16,7 @@ from jaxccomp import codecs, comm
 from jaxccomp._native import cuda, engine
 from jaxccomp._primitives import lowering
 
-pytestmark = pytest.mark.skipif(not engine.available(), reason="it moves what is composed")
+pytestmark = pytest.mark.skipif(not engine.available(), reason="the engine moves the operations")
 
 N = 4
 COUNT = 1003  # not a multiple of N

@@ -1,4 +1,4 @@
-"""With error feedback nothing is lost: what is delivered and the residuals add up to the values."""
+"""With error feedback the delivered values and the residuals add up to the input."""
 
 import functools
 
@@ -143,7 +143,7 @@ def test_states_keep_their_dtypes_whatever_those_of_gradients(name, dtype, param
 
 
 def test_residuals_in_the_dtype_of_the_leaves():
-    """The option saves memory; what it costs is what a sum in that dtype loses."""
+    """The option saves memory, at the cost of rounding sums to that dtype."""
     pytest.importorskip("optax")
     params = {"w": jnp.zeros(8, "bfloat16"), "x": jnp.zeros(8, "float32")}
     makers = [*TRANSFORMATIONS.values(), optim.sparse_loco]

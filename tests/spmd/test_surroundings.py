@@ -259,7 +259,7 @@ ERRORS = {
         lambda x: jcc.bcast(x, axis_name="d", axis_index_groups=[[0, 1]]),
     ),
     "send": (ValueError, "sendrecv", lambda x: jcc.send(x, 1, axis_name="d")),
-    "sendrecv": (ValueError, "for every rank", lambda x: jcc.sendrecv(x, 1, axis_name="d")),
+    "sendrecv": (ValueError, "of every rank", lambda x: jcc.sendrecv(x, 1, axis_name="d")),
     "partners": (
         ValueError,
         "do not fit",

@@ -160,7 +160,7 @@ class Group:
         return max(self._wait("shrunk", range(MEMBERS - 1))) - killed
 
     def ports(self) -> dict[str, int]:
-        """The ports at which the first member listens: its own, and that of UCX."""
+        """The ports at which the first member listens: its own, and the port of UCX."""
         inodes = set()
         for link in pathlib.Path(f"/proc/{self.members[0].pid}/fd").iterdir():
             name = os.readlink(link)

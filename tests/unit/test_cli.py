@@ -17,7 +17,7 @@ def test_the_engine_says_how_to_get_it(monkeypatch):
         engine.load()
 
 
-@pytest.mark.parametrize("name, said", [("infos", "invalid choice"), ("info", "'doctor' prints")])
+@pytest.mark.parametrize("name, said", [("infos", "invalid choice"), ("info", "use 'doctor'")])
 def test_unknown_commands(name, said, capsys):
     with pytest.raises(SystemExit):
         main.main([name])

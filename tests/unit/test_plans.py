@@ -535,7 +535,7 @@ def test_damaged_progress_is_measured_anew(measured, change, text, monkeypatch, 
     assert tune(*how) == 0
     assert found == (["raw", "int8", "bf16"] if text else ["raw"])
     said = capsys.readouterr().err
-    assert ("is not gone on with: " in said) == bool(text) and text in said
+    assert ("cannot be continued: " in said) == bool(text) and text in said
 
 
 def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):

@@ -260,7 +260,7 @@ def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make
         ({"rank": 3}, "0 <= rank < size"),
         ({"rank": -1}, "0 <= rank < size"),
         ({"size": None}, "0 <= rank < size"),
-        ({"join": "world"}, "for those that begin together"),
+        ({"join": "world"}, "leave out rank= and size=, which only"),
     ],
 )
 def test_parameters_that_cannot_be(given, said):

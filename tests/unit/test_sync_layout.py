@@ -115,7 +115,7 @@ def test_those_who_hold_the_same_share_the_work():
 def test_a_part_that_nobody_holds_any_more_is_named():
     members, _ = members_of(CUTS[2], CUTS[0])
     del members[1]
-    with pytest.raises(errors.InvalidArgumentError, match=r"nobody publishes all of \['a'\]"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"no rank publishes all of \['a'\]"):
         layout.routes(members, range(len(ARRAYS)))
     members, _ = members_of(CUTS[1], CUTS[0])  # both ranks hold all values
     del members[0]

@@ -73,7 +73,7 @@ def test_places():
     [
         (
             {"ratio": 1.11},
-            "Not met: between hosts, what is chosen .* 0 of 1 points.* 1.11 x: bcast",
+            "Not met: between hosts, the chosen plan .* 0 of 1 points.* 1.11 x: bcast",
         ),
         ({"auto": plan("chain", "raw", 1.0)}, "Not met: bfloat16 weights go lossless .* 0 of 1"),
         (
@@ -91,7 +91,7 @@ def test_places():
         ),
         (
             {"link": "memory", "size": 4096, "ratio": 1.06, "auto": plan("chain", "raw", 1.0)},
-            "Not met: in memory, what is chosen takes at most 1.05 times",
+            "Not met: in memory, the chosen plan takes at most 1.05 times",
         ),
     ],
 )

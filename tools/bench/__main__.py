@@ -24,14 +24,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
     peers = ",".join(contenders.PEERS)
-    add("--peers", default=peers, help="who to compare with (default: %(default)s)")
+    add("--peers", default=peers, help="peers to compare with (default: %(default)s)")
     ops = ",".join(compare.OPERATIONS)
     add("--ops", default=ops, help="operations, also of --table (default: %(default)s)")
     sizes = "1KiB,64KiB,1MiB,16MiB,64MiB"
     add("--sizes", default=sizes, help="bytes that each rank passes in (default: %(default)s)")
     add("-n", "--ranks", type=int, default=2, help="default: %(default)s")
     add("--rounds", type=int, default=5, help="default: %(default)s")
-    bind = "bind ranks to cores; auto takes what is best for each contender"
+    bind = "bind ranks to cores; auto takes the best for each contender"
     add("--bind", choices=("auto", "core", "none"), default="auto", help=bind)
     python = "the interpreter of another environment, for a peer installed there"
     add("--python", action="append", default=[], metavar="PEER=PATH", help=python)

@@ -77,7 +77,7 @@ def _measure_zipnn_at(length: int, plan: bench.Plan, tensor: Tensor) -> bench.Ro
     raw = bytearray(tensor.values.view(np.uint8)[:length].tobytes())
     packed = coder.compress(bytearray(raw))
     if bytes(coder.decompress(packed)) != bytes(raw):
-        raise RuntimeError("zipnn did not give back what it was given")
+        raise RuntimeError("zipnn's decoded bytes differ from its input")
     times: dict[str, list[float]] = {"encode": [], "decode": [], "copy": []}
     target = bytearray(length)
     end = time.perf_counter() + plan.seconds

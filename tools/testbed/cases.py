@@ -111,7 +111,7 @@ SCENARIOS = {
         peers=False,
     ),
     "updates": Scenario(
-        "weights that hardly changed, where all ranks hold what they were before",
+        "weights that hardly changed, where all ranks hold the previous ones",
         hosts=4,
         link="1gbit",
         cases=(

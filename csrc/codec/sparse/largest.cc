@@ -125,7 +125,7 @@ class TopK final : public SparseCodec {
     const int64_t kept = Kept(count);
     const std::byte* offsets = body.data() + SubBlockCount(count) * sizeof(uint32_t);
     if (!TablePositions::Valid(body.data(), offsets, count, kept)) {
-      return Invalid("the offsets are not those of " + std::to_string(kept) + " values");
+      return Invalid("the offsets do not fit " + std::to_string(kept) + " values");
     }
     return Payload{kept, offsets + kept * sizeof(uint16_t), TablePositions(body.data(), offsets)};
   }
@@ -198,7 +198,7 @@ class Dgc final : public SparseCodec {
     const std::byte* counts = body.data() + sizeof(uint64_t);
     const std::byte* offsets = counts + SubBlockCount(count) * sizeof(uint32_t);
     if (!TablePositions::Valid(counts, offsets, count, kept)) {
-      return Invalid("the offsets are not those of " + std::to_string(kept) + " values");
+      return Invalid("the offsets do not fit " + std::to_string(kept) + " values");
     }
     return Payload{static_cast<int64_t>(kept), offsets + kept * sizeof(uint16_t),
                    TablePositions(counts, offsets)};
@@ -232,7 +232,7 @@ const CodecInfo kDgcRow = {
     .name = "dgc",
     .description = "about the largest values of each chunk, above a threshold out of a sample "
                    "(Deep Gradient Compression)",
-    .ratio = "about that of topk, at least half of it",
+    .ratio = "about the ratio of topk, at least half of it",
     .error = "up to the value itself; a chunk that has NaN or infinity becomes NaN",
     .dtypes = kRealFloats,
     .options = kOptions,

@@ -102,8 +102,8 @@ constexpr CodecOption kOptions[] = {
     kDensityOption,
     {.name = "unbiased",
      .default_value = "false",
-     .description = "true: values are multiplied by how many each stands for, so that on average "
-                    "what is decoded is what was encoded",
+     .description = "true: multiplies each kept value by the number of values that it stands for, so "
+                    "that the decoded values equal the input on average",
      .choices = kUnbiasedChoices}};
 
 }  // namespace

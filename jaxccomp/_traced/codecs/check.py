@@ -141,8 +141,8 @@ class _Trial:
         decoded = self.round_trip(x).astype(np.float64)
         if np.isfinite(decoded[place]):
             raise self.fail(
-                f"{value} decodes to {decoded[place]}. What is not finite must stay so, or make "
-                "its block so, or a loss scale never notices."
+                f"{value} decodes to {decoded[place]}. It, or its whole block, must decode to NaN "
+                "or infinity; otherwise a loss scale never notices an overflow."
             )
 
     def is_unbiased(self, losses: np.ndarray, truth: np.ndarray) -> bool:
@@ -173,8 +173,8 @@ class _Trial:
         if contraction <= 0 and not unbiased:
             raise self.fail(
                 f"of {worst} it loses {1 - contraction:.2g} of the sum of squares: it is neither "
-                "a contraction (less than 1) nor unbiased, so that what is lost grows with error "
-                "feedback, and sums are wrong without."
+                "a contraction (less than 1) nor unbiased, so the residuals of error feedback "
+                "grow, and sums without it are wrong."
             )
         payload = jax.eval_shape(self.codec.encode, kinds["normal values"], self.key(0))
         sent = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(payload))

@@ -64,8 +64,8 @@ class Custom(Codec):
             if not isinstance(leaf, jax.Array):
                 raise errors.CodecError(
                     f"codec {self.name!r}: encode must give a pytree of arrays, but it has "
-                    f"{leaf!r} ({type(leaf).__name__}); what is known when tracing belongs into "
-                    "options, numbers into jnp.asarray."
+                    f"{leaf!r} ({type(leaf).__name__}); pass static values as "
+                    "options, and convert numbers with jnp.asarray."
                 )
             if leaf.dtype.name in _NO_BYTES or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 raise errors.CodecError(

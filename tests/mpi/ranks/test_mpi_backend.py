@@ -231,7 +231,7 @@ def test_what_mpi_lacks_is_named(world):
 def test_ranks_that_differ(world):
     """Ranks compare the backend too, before they call MPI."""
     if world.size == 1:
-        pytest.skip("one rank differs from nobody")
+        pytest.skip("needs two ranks that differ")
     apart = world.duplicate("differs")
     backend = "native" if world.rank == 0 else "mpi"
     with pytest.raises(jax.errors.JaxRuntimeError, match="backend=mpi"):
@@ -255,7 +255,7 @@ def test_the_log_and_explain_know_its_calls(world):
 def test_a_member_that_never_comes(world, ranks):
     """MPI was not called, so only this communicator becomes unusable."""
     if world.size == 1:
-        pytest.skip("one rank waits for nobody")
+        pytest.skip("needs two ranks")
     lonely = world.duplicate("lonely")
     last = world.size - 1
     step = jax.jit(lambda x: jcc.allreduce(x, comm=lonely, backend="mpi"))

@@ -93,7 +93,7 @@ def _of_choices(points: Sequence[Line], where: str, of_best: float) -> list[tupl
     worst = max(points, key=lambda line: line["ratio"])
     median, most = error_of(points)
     text = (
-        f"{where}, what is chosen takes at most {of_best:g} times the fastest fixed plan: at "
+        f"{where}, the chosen plan takes at most {of_best:g} times the fastest fixed plan: at "
         f"{len(points) - len(beyond)} of {len(points)} points"
     )
     if same:

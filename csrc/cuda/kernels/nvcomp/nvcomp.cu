@@ -216,7 +216,7 @@ Status TryOut(const nvcomp::Spec& spec, DType dtype, const NvcompSeed& seed) {
   if (!status.ok()) return status;
   if (invalid == 0 && back == bytes) return Status::Ok();
   return {Code::kUnavailable, "codec '" + std::string(nvcomp::RowOf(spec.format).name) +
-                                  "': nvCOMP does not give back what it was given on this device"};
+                                  "': nvCOMP's decoded bytes differ from its input on this device"};
 }
 
 }  // namespace
