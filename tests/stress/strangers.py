@@ -4,9 +4,9 @@
     python -m stress.strangers --table ../docs/results/strangers.json
 
 Run it in the folder `tests`, with the Python of an environment with UCX. Four processes of this
-machine sum 1,000 values and pause for 20 ms, again and again. Strangers keep a number of
-connections open; each one that is closed is opened again after a second. Seconds with and without
-strangers take turns. In the end one member is killed while the strangers are there.
+machine (ucx/partition_worker.py) sum 1,000 values and pause for 20 ms, again and again. Strangers
+keep a number of connections open (stranger.py). Seconds with and without strangers take turns. In
+the end one member is killed while the strangers are there.
 """
 
 from __future__ import annotations
@@ -16,154 +16,81 @@ import contextlib
 import json
 import os
 import pathlib
-import selectors
-import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import patience
+from ucx import groups, processes
+
+from jaxccomp._bootstrap import connections
+from jaxccomp.bench import machine
 
 MEMBERS = 4
 COUNTS = (64, 500, 3000)
 ROUNDS = 3
 ROUND_SECONDS = 4.0
 SETTLING_SECONDS = 1.0  # after strangers have come or gone
-STEP_PAUSE_SECONDS = 0.02
-REOPEN_SECONDS = 1.0
-START_SECONDS = 120.0
-# The first bytes of the handshake (jaxccomp/_bootstrap/connections.py), with a nonce.
-GREETING = b"jaxccomp-rendezvous-2\n" + bytes(32)
+WAIT_SECONDS = 60
+GREETING = connections._PROTOCOL + bytes(connections._NONCE_BYTES)
 KINDS = {
     "idle": b"",
     "garbage": b"\xff" * 4096,
     "greeting, then silence": GREETING,
-    "greeting and a proof of another connection": GREETING + bytes(range(32)),
+    "greeting and a proof of another connection": GREETING + bytes(range(connections._MAC_BYTES)),
 }
-
-
-def work() -> NoReturn:
-    """A member: sums, and prints the number of steps twice a second."""
-    import jax
-    import jax.numpy as jnp
-
-    import jaxccomp as jcc
-
-    total = jax.jit(lambda x, comm: jcc.allreduce(x, comm=comm), static_argnames="comm")
-    comm = jcc.init()
-    steps, said, ones = 0, 0.0, jnp.ones(1000)
-    print("met", flush=True)
-    while True:
-        try:
-            assert float(total(ones, comm=comm)[0]) == comm.size
-            steps += 1
-        except jcc.errors.CutOffError:
-            raise
-        except Exception:  # a member has gone
-            comm = comm.shrink()
-            float(total(ones, comm=comm)[0])
-            print(f"shrunk {time.time()}", flush=True)
-        if time.time() - said > 0.1:
-            said = time.time()
-            print(f"steps {said} {steps}", flush=True)
-        time.sleep(STEP_PAUSE_SECONDS)
-
-
-def stand(port: int, count: int, kind: str) -> NoReturn:
-    """Strangers: keep ``count`` connections to a port open until this process is killed."""
-    os.nice(19)  # strangers are on other machines, and take no processor time of this one
-    events = selectors.DefaultSelector()
-    due = [0.0] * count  # by connection that is closed: when to open it
-
-    def close(raw: socket.socket) -> None:
-        events.unregister(raw)
-        raw.close()
-        due.append(time.monotonic() + REOPEN_SECONDS)
-
-    while True:
-        now = time.monotonic()
-        ready = [each for each in due if each <= now]
-        due[:] = [each for each in due if each > now]
-        for _ in ready:
-            raw = socket.socket()
-            raw.setblocking(False)
-            raw.connect_ex(("127.0.0.1", port))
-            events.register(raw, selectors.EVENT_WRITE)
-        for key, mask in events.select(0.1):
-            raw = key.fileobj
-            assert isinstance(raw, socket.socket)
-            try:
-                if mask & selectors.EVENT_WRITE:
-                    raw.send(KINDS[kind])
-                    events.modify(raw, selectors.EVENT_READ)
-                elif not raw.recv(1 << 16):
-                    close(raw)
-            except OSError:
-                close(raw)
 
 
 class Group:
     """The members' processes."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as raw:
-            self.port = raw.getsockname()[1]
-        env = os.environ | {
-            "JAX_PLATFORMS": "cpu",
-            "JAXCCOMP_SECRET": "a secret of the tests",
-            "JAXCCOMP_COORDINATOR": f"127.0.0.1:{self.port}",
-            "JAXCCOMP_SIZE": str(MEMBERS),
-        }
+        self.port = processes.free_port()
+        env = {"JAXCCOMP_COORDINATOR": f"127.0.0.1:{self.port}", "JAXCCOMP_SIZE": str(MEMBERS)}
         self.members = [
-            subprocess.Popen(
-                [sys.executable, "-m", "stress.strangers", "--work"],
-                env=env | {"JAXCCOMP_RANK": str(rank)},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            groups.Member("partition_worker.py", "3600", env | {"JAXCCOMP_RANK": str(rank)})
             for rank in range(MEMBERS)
         ]
-        self._wait("met")
+        for member in self.members:
+            self._wait_for_work(member, MEMBERS)
 
-    def _wait(self, word: str, members: Sequence[int] = range(MEMBERS)) -> list[float]:
-        """Wait until these members have printed a line with that word; return its numbers."""
-        found = []
-        for rank in members:
-            for line in self.members[rank].stdout:  # type: ignore[union-attr]
-                if line.startswith(word):
-                    found.append(float((line.split() + ["0"])[1]))
-                    break
-            else:
-                raise RuntimeError(f"member {rank} has ended")
-        return found
+    @staticmethod
+    def _events(member: groups.Member, name: str) -> list[dict[str, Any]]:
+        lines = [line for line in list(member.lines) if line.startswith('{"event"')]
+        return [each for each in map(json.loads, lines) if each["event"] == name]
 
-    def steps(self, seconds: float) -> float:
-        """Steps per second of the first member, whose lines of the time before are skipped."""
+    def _wait_for_work(self, member: groups.Member, size: int) -> float:
+        """Wait until this member works in a group of that size; return the time of its step."""
+
+        def found() -> list[float]:
+            works = self._events(member, "works")
+            return [each["time"] for each in works if len(each["members"]) == size]
+
+        assert patience.wait_for(lambda: bool(found()), WAIT_SECONDS), "\n".join(member.lines)
+        return found()[0]
+
+    def steps(self) -> float:
+        """Return the first member's steps per second during the next ``ROUND_SECONDS``."""
         begin = time.time()
-        counts: list[tuple[float, int]] = []
-        for line in self.members[0].stdout:  # type: ignore[union-attr]
-            if line.startswith("steps"):
-                at, count = line.split()[1:]
-                if float(at) >= begin:
-                    counts.append((float(at), int(count)))
-                if float(at) >= begin + seconds:
-                    break
-        else:
-            raise RuntimeError("the first member has ended")
-        (first, before), (last, after) = counts[0], counts[-1]
-        return (after - before) / (last - first)
+        time.sleep(ROUND_SECONDS)
+        counts = [e for e in self._events(self.members[0], "steps") if e["time"] >= begin]
+        assert len(counts) > 1, "the first member does no steps"
+        first, last = counts[0], counts[-1]
+        return (last["steps"] - first["steps"]) / (last["time"] - first["time"])
 
     def kill_one(self) -> float:
         """Kill the last member; return the seconds until the others have done a step."""
         killed = time.time()
-        self.members[-1].kill()
-        return max(self._wait("shrunk", range(MEMBERS - 1))) - killed
+        self.members[-1].process.kill()
+        return max(self._wait_for_work(each, MEMBERS - 1) for each in self.members[:-1]) - killed
 
     def ports(self) -> dict[str, int]:
         """The ports at which the first member listens: its own, and the port of UCX."""
         inodes = set()
-        for link in pathlib.Path(f"/proc/{self.members[0].pid}/fd").iterdir():
+        for link in pathlib.Path(f"/proc/{self.members[0].process.pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # closed meanwhile
                 name = os.readlink(link)
                 if name.startswith("socket:["):
@@ -176,24 +103,17 @@ class Group:
         others = sorted(found - {self.port})
         return {"rendezvous": self.port} | ({"UCX": others[0]} if others else {})
 
-    def end(self) -> None:
-        for member in self.members:
-            member.kill()
-            member.wait()
 
-
-class Strangers:
-    def __init__(self, port: int, count: int, kind: str):
-        command = [sys.executable, "-m", "stress.strangers", "--stand", str(port), str(count), kind]
-        self._process = subprocess.Popen(command)
-
-    def __enter__(self) -> Strangers:
+@contextlib.contextmanager
+def strangers(port: int, count: int, kind: str) -> Iterator[None]:
+    command = [sys.executable, "-m", "stress.stranger", str(port), str(count), KINDS[kind].hex()]
+    process = subprocess.Popen(command)
+    try:
         time.sleep(SETTLING_SECONDS)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def measure(where: str, kind: str, count: int) -> dict[str, Any]:
@@ -204,14 +124,14 @@ def measure(where: str, kind: str, count: int) -> dict[str, Any]:
         without, among = [], []
         for _ in range(ROUNDS):
             time.sleep(SETTLING_SECONDS)
-            without.append(group.steps(ROUND_SECONDS))
-            with Strangers(port, count, kind):
-                among.append(group.steps(ROUND_SECONDS))
-        with Strangers(port, count, kind):
+            without.append(group.steps())
+            with strangers(port, count, kind):
+                among.append(group.steps())
+        with strangers(port, count, kind):
             shrinks = group.kill_one()
-        alive = [member.poll() is None for member in group.members[:-1]]
+        alive = [member.process.poll() is None for member in group.members[:-1]]
     finally:
-        group.end()
+        groups.stop(group.members)
     ratios = [each / other for each, other in zip(among, without, strict=True)]
     return {
         "port": where,
@@ -244,8 +164,6 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--work", action="store_true", help="be a member")
-    parser.add_argument("--stand", nargs=3, metavar=("PORT", "COUNT", "KIND"), help="be strangers")
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--table", type=pathlib.Path, help="show results as a table")
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
@@ -253,13 +171,6 @@ def main() -> int:
     if arguments.table:
         print(table(json.loads(arguments.table.read_text(encoding="utf-8"))["rows"]))
         return 0
-    if arguments.work:
-        work()
-    if arguments.stand:
-        port, count, kind = arguments.stand
-        stand(int(port), int(count), kind)
-    from jaxccomp.bench import machine
-
     cases = [("rendezvous", kind) for kind in KINDS] + [("UCX", "idle"), ("UCX", "garbage")]
     rows = []
     for where, kind in cases:

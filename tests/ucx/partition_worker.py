@@ -13,6 +13,9 @@ import jax.numpy as jnp
 
 import jaxccomp as jcc
 
+PAUSE_SECONDS = 0.02
+SAYS_EVERY_SECONDS = 0.5
+
 
 @functools.partial(jax.jit, static_argnames="comm")
 def total(x, comm):
@@ -27,7 +30,7 @@ def main(seconds):
     comm = jcc.init()
     end = time.time() + seconds
     steps = 0
-    said = None
+    said, said_at = None, 0.0
     while time.time() < end:
         try:
             value = float(total(jnp.ones(1000), comm=comm)[0])
@@ -36,7 +39,10 @@ def main(seconds):
                 said = comm.processes
                 assert value == comm.size
                 say("works", members=comm.processes, name=comm.name)
-            time.sleep(0.05)
+            if time.time() - said_at > SAYS_EVERY_SECONDS:
+                said_at = time.time()
+                say("steps", steps=steps)
+            time.sleep(PAUSE_SECONDS)
         except Exception as error:
             say("fails", text=str(error)[:200])
             try:
