@@ -288,14 +288,19 @@ void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
   const auto begun = op->liveness.begun;
   auto last = begun;
   ++lock_.polling_callers;
-  for (int idle = 0; !op->over() && !lock_.stopped;) {
-    if (step_.Step(lock)) {
+  // Peers wait for sends, so they leave before the first poll. Poll also if that has ended the operation: a rank that
+  // only sends needs the credit that its receivers return.
+  bool any = executor_.Run(lock);
+  for (int idle = 0; !lock_.stopped;) {
+    any |= step_.Step(lock);
+    if (op->over()) break;
+    if (std::exchange(any, false)) {
       idle = 0;
       last = Clock::now();
       if (last - begun > kLongestInline) break;
       continue;
     }
-    if (!spins || op->over()) break;
+    if (!spins) break;
     if (++idle % 8 == 0) {
       if (Clock::now() - last > patience) break;
       lock.unlock();

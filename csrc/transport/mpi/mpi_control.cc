@@ -87,12 +87,12 @@ bool MpiControl::PollReceives() {
       break;
     } else {
       any = true;
-      // Repost before handling the message, which may take a while.
-      MpiBuffer message = std::exchange(slot.buffer, TakeBuffer());
-      status = Post(&slot);
+      // Operations wait for the message, so repost afterwards: the other slots of the ring are posted.
+      slot.request = 0;
       ring_head_ = (ring_head_ + 1) % ring_.size();
-      listener_.OnControlMessage(message.get());
-      GiveBuffer(std::move(message));
+      listener_.OnControlMessage(slot.buffer.get());
+      if (ring_.empty()) return true;   // the handler has frozen the transport
+      status = Post(&slot);
     }
     if (!status.ok()) {
       // Without its ring, this process hears no other.
