@@ -4,159 +4,139 @@
 * :mod:`jaxccomp.lax`: the parallel operations of ``jax.lax``, under their names;
 * :mod:`jaxccomp.optim`: for the optimisers of optax;
 * :mod:`jaxccomp.sync`: weights from ranks that train to ranks that use them;
-* :mod:`jaxccomp.toolkit`: what codecs of one's own are made of;
+* :mod:`jaxccomp.toolkit`: the parts of user-defined codecs;
 * :mod:`jaxccomp.comm`: joining the other processes, communicators;
 * :mod:`jaxccomp.launch`: several processes per GPU, and how many are best;
 * :mod:`jaxccomp.codecs`, :mod:`jaxccomp.config`, :mod:`jaxccomp.stats`, :mod:`jaxccomp.trace`,
   :mod:`jaxccomp.schedules`, :mod:`jaxccomp.plan`, :mod:`jaxccomp.errors`.
+
+``import jaxccomp`` imports no other package, not even JAX: each name is imported on first use
+(PEP 562).
 """
 
-from jaxccomp.launch import interrupts  # noqa: F401  (first: what follows takes seconds)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-# isort: split
-from jaxccomp import (
-    codecs,
-    config,
-    errors,
-    launch,
-    lax,
-    optim,
-    plan,
-    schedules,
-    stats,
-    sync,
-    toolkit,
-    trace,
-)
-from jaxccomp._native.launch_places import step
-from jaxccomp._native.version import __version__
-from jaxccomp._traced.codecs.define import register_codec
-from jaxccomp.comm import Communicator, init, is_initialized, world
-from jaxccomp.lax._backend import BackendCall, register_backend
-from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
-from jaxccomp.lax._data_parallel import data_parallel
-from jaxccomp.lax._explain import ExplainedCall, Explanation, explain
-from jaxccomp.lax._on_shards import on_shards
-from jaxccomp.lax._rules import CollectiveRule
-from jaxccomp.ops import (
-    ANY_SOURCE,
-    ANY_TAG,
-    Handle,
-    allgather,
-    allgather_start,
-    allgatherv,
-    allgatherv_start,
-    allreduce,
-    allreduce_start,
-    allreduce_with_feedback,
-    allreduce_with_feedback_start,
-    alltoall,
-    alltoall_start,
-    alltoallv,
-    alltoallv_start,
-    barrier,
-    bcast,
-    bcast_start,
-    exscan,
-    exscan_start,
-    gather,
-    gather_start,
-    gatherv,
-    gatherv_start,
-    recv,
-    recv_start,
-    reduce,
-    reduce_scatter,
-    reduce_scatter_start,
-    reduce_scatter_with_feedback,
-    reduce_scatter_with_feedback_start,
-    reduce_start,
-    scan,
-    scan_start,
-    scatter,
-    scatter_start,
-    scatterv,
-    scatterv_start,
-    send,
-    send_start,
-    sendrecv,
-    sendrecv_start,
-)
-from jaxccomp.schedules._custom import register_algorithm
+from jaxccomp._native.version import __version__  # noqa: F401
+from jaxccomp.launch import interrupts  # noqa: F401  (before imports that take seconds)
 
-__all__ = [
-    "ANY_SOURCE",
-    "ANY_TAG",
-    "BackendCall",
-    "CollectiveRule",
-    "Communicator",
-    "CompressState",
-    "Compressed",
-    "ExplainedCall",
-    "Explanation",
-    "Handle",
-    "__version__",
-    "allgather",
-    "allgather_start",
-    "allgatherv",
-    "allgatherv_start",
-    "allreduce",
-    "allreduce_start",
-    "allreduce_with_feedback",
-    "allreduce_with_feedback_start",
-    "alltoall",
-    "alltoall_start",
-    "alltoallv",
-    "alltoallv_start",
-    "barrier",
-    "bcast",
-    "bcast_start",
+if TYPE_CHECKING:  # the names of _MODULES, for type checkers and editors
+    from jaxccomp import codecs as codecs
+    from jaxccomp import config as config
+    from jaxccomp import errors as errors
+    from jaxccomp import launch as launch
+    from jaxccomp import lax as lax
+    from jaxccomp import optim as optim
+    from jaxccomp import plan as plan
+    from jaxccomp import schedules as schedules
+    from jaxccomp import stats as stats
+    from jaxccomp import sync as sync
+    from jaxccomp import toolkit as toolkit
+    from jaxccomp import trace as trace
+    from jaxccomp._native.launch_places import step as step
+    from jaxccomp._traced.codecs.define import register_codec as register_codec
+    from jaxccomp.comm import Communicator as Communicator
+    from jaxccomp.comm import init as init
+    from jaxccomp.comm import is_initialized as is_initialized
+    from jaxccomp.comm import world as world
+    from jaxccomp.lax._backend import BackendCall as BackendCall
+    from jaxccomp.lax._backend import register_backend as register_backend
+    from jaxccomp.lax._compress import Compressed as Compressed
+    from jaxccomp.lax._compress import CompressState as CompressState
+    from jaxccomp.lax._compress import compress as compress
+    from jaxccomp.lax._compress import compress_with_feedback as compress_with_feedback
+    from jaxccomp.lax._data_parallel import data_parallel as data_parallel
+    from jaxccomp.lax._explain import ExplainedCall as ExplainedCall
+    from jaxccomp.lax._explain import Explanation as Explanation
+    from jaxccomp.lax._explain import explain as explain
+    from jaxccomp.lax._on_shards import on_shards as on_shards
+    from jaxccomp.lax._rules import CollectiveRule as CollectiveRule
+    from jaxccomp.ops import *  # noqa: F403
+    from jaxccomp.schedules._custom import register_algorithm as register_algorithm
+
+# module: the public names that it defines
+_MODULES = {
+    "jaxccomp._native.launch_places": ("step",),
+    "jaxccomp._traced.codecs.define": ("register_codec",),
+    "jaxccomp.comm": ("Communicator", "init", "is_initialized", "world"),
+    "jaxccomp.lax._backend": ("BackendCall", "register_backend"),
+    "jaxccomp.lax._compress": (
+        "CompressState",
+        "Compressed",
+        "compress",
+        "compress_with_feedback",
+    ),
+    "jaxccomp.lax._data_parallel": ("data_parallel",),
+    "jaxccomp.lax._explain": ("ExplainedCall", "Explanation", "explain"),
+    "jaxccomp.lax._on_shards": ("on_shards",),
+    "jaxccomp.lax._rules": ("CollectiveRule",),
+    "jaxccomp.ops": (
+        "ANY_SOURCE",
+        "ANY_TAG",
+        "Handle",
+        "allgather",
+        "allgatherv",
+        "allreduce",
+        "allreduce_with_feedback",
+        "alltoall",
+        "alltoallv",
+        "barrier",
+        "bcast",
+        "exscan",
+        "gather",
+        "gatherv",
+        "nonblocking",
+        "recv",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_with_feedback",
+        "scan",
+        "scatter",
+        "scatterv",
+        "send",
+        "sendrecv",
+    ),
+    "jaxccomp.schedules._custom": ("register_algorithm",),
+}
+_SUBMODULES = (
     "codecs",
-    "compress",
-    "compress_with_feedback",
     "config",
-    "data_parallel",
     "errors",
-    "explain",
-    "exscan",
-    "exscan_start",
-    "gather",
-    "gather_start",
-    "gatherv",
-    "gatherv_start",
-    "init",
-    "is_initialized",
     "launch",
     "lax",
-    "on_shards",
     "optim",
     "plan",
-    "recv",
-    "recv_start",
-    "reduce",
-    "reduce_start",
-    "reduce_scatter",
-    "reduce_scatter_start",
-    "reduce_scatter_with_feedback",
-    "reduce_scatter_with_feedback_start",
-    "register_algorithm",
-    "register_backend",
-    "register_codec",
-    "scan",
-    "scan_start",
-    "scatter",
-    "scatter_start",
-    "scatterv",
-    "scatterv_start",
-    "send",
-    "send_start",
-    "sendrecv",
-    "sendrecv_start",
     "schedules",
     "stats",
-    "step",
     "sync",
     "toolkit",
     "trace",
-    "world",
-]
+)
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted([*_MODULE_OF, *_SUBMODULES])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"jaxccomp.{name}")
+    if name in _MODULE_OF:
+        value = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = value
+        return value
+    operation = name.removesuffix("_start")
+    if operation != name and _MODULE_OF.get(operation) == "jaxccomp.ops":
+        import warnings
+
+        warnings.warn(
+            f"jaxccomp.{name}(...) is deprecated, and will be removed in version 0.3: use "
+            f"jaxccomp.nonblocking(jaxccomp.{operation})(...)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        ops = import_module("jaxccomp.ops")
+        return ops.nonblocking(getattr(ops, operation))
+    raise AttributeError(f"module 'jaxccomp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -24,7 +24,7 @@ from typing import TypeVar, Unpack
 
 from jaxccomp._api.arguments import check_varies, make_call
 from jaxccomp._api.error_feedback import allreduce_with_feedback, reduce_scatter_with_feedback
-from jaxccomp._api.handles import Handle, start_of
+from jaxccomp._api.handles import Handle, nonblocking
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.point_to_point import barrier, recv, send, sendrecv
 from jaxccomp._api.pytree import apply
@@ -36,44 +36,26 @@ __all__ = [
     "ANY_TAG",
     "Handle",
     "allgather",
-    "allgather_start",
     "allgatherv",
-    "allgatherv_start",
     "allreduce",
-    "allreduce_start",
     "allreduce_with_feedback",
-    "allreduce_with_feedback_start",
     "alltoall",
-    "alltoall_start",
     "alltoallv",
-    "alltoallv_start",
     "barrier",
     "bcast",
-    "bcast_start",
     "exscan",
-    "exscan_start",
     "gather",
-    "gather_start",
     "gatherv",
-    "gatherv_start",
+    "nonblocking",
     "recv",
-    "recv_start",
     "reduce",
-    "reduce_start",
     "reduce_scatter",
-    "reduce_scatter_start",
     "reduce_scatter_with_feedback",
-    "reduce_scatter_with_feedback_start",
     "scan",
-    "scan_start",
     "scatter",
-    "scatter_start",
     "scatterv",
-    "scatterv_start",
     "send",
-    "send_start",
     "sendrecv",
-    "sendrecv_start",
 ]
 
 T = TypeVar("T")
@@ -298,25 +280,3 @@ def exscan(x: T, op: str = "sum", **options: Unpack[Options]) -> T:
       >>> offset = jaxccomp.exscan(count, axis_name="data")              # doctest: +SKIP
     """
     return apply(make_call("exscan", op=op, **options), x)
-
-
-# The asynchronous form of each operation.
-allgather_start = start_of(allgather)
-allgatherv_start = start_of(allgatherv)
-allreduce_start = start_of(allreduce)
-allreduce_with_feedback_start = start_of(allreduce_with_feedback)
-alltoall_start = start_of(alltoall)
-alltoallv_start = start_of(alltoallv)
-bcast_start = start_of(bcast)
-exscan_start = start_of(exscan)
-gather_start = start_of(gather)
-gatherv_start = start_of(gatherv)
-recv_start = start_of(recv)
-reduce_start = start_of(reduce)
-reduce_scatter_start = start_of(reduce_scatter)
-reduce_scatter_with_feedback_start = start_of(reduce_scatter_with_feedback)
-scan_start = start_of(scan)
-scatter_start = start_of(scatter)
-scatterv_start = start_of(scatterv)
-send_start = start_of(send)
-sendrecv_start = start_of(sendrecv)

@@ -1,18 +1,19 @@
-"""Split-phase operations: ``*_start`` and `Handle`."""
+"""Non-blocking operations: `nonblocking` and `Handle`."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
+import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 
 from jaxccomp import _compat, errors
 
-Operation = Callable[..., Any]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,20 +28,20 @@ class _Started:
 
 
 @jax.tree_util.register_pytree_node_class
-class Handle:
+class Handle(Generic[T]):
     """A started operation: a pytree of its results.
 
-    The ``*_start`` functions return it. Jitted functions may return it and loops may carry it;
+    Operations made by `nonblocking` return it. Jitted functions may return it and loops may carry it;
     `wait` returns the result, once.
     """
 
-    def __init__(self, started: _Started, result: Any, *, must_be_waited_for: bool = False):
+    def __init__(self, started: _Started, result: T, *, must_be_waited_for: bool = False):
         self._started, self._result = started, result
         self._waited = False
         # False for handles that JAX makes when it rebuilds a pytree: some are never waited for.
         self._must_be_waited_for = must_be_waited_for
 
-    def wait(self, after: Any = None) -> Any:
+    def wait(self, after: Any = None) -> T:
         """Return the result of the operation.
 
         Does not block: as with other results of JAX, computations that use the result wait for it.
@@ -50,7 +51,7 @@ class Handle:
             computes them during the communication. Without it, XLA may choose another order.
 
         Returns:
-          The result of the operation without ``_start``.
+          The result of the operation.
 
         Raises:
           InvalidArgumentError: on a second call.
@@ -59,7 +60,7 @@ class Handle:
           >>> import jax, jax.numpy as jnp, jaxccomp
           >>> @jax.jit
           ... def step(grads, batch):
-          ...     handle = jaxccomp.allreduce_start(grads)
+          ...     handle = jaxccomp.nonblocking(jaxccomp.allreduce)(grads)
           ...     prepared = jnp.tanh(batch)
           ...     return handle.wait(after=prepared), prepared
           >>> step(jnp.ones(3), jnp.zeros(2))[0].shape                       # doctest: +SKIP
@@ -76,12 +77,12 @@ class Handle:
             return self._result
         return jax.lax.optimization_barrier((self._result, after))[0]
 
-    def tree_flatten(self) -> tuple[tuple[Any], _Started]:
+    def tree_flatten(self) -> tuple[tuple[T], _Started]:
         self._must_be_waited_for = False
         return (self._result,), self._started
 
     @classmethod
-    def tree_unflatten(cls, started: _Started, children: tuple[Any]) -> Handle:
+    def tree_unflatten(cls, started: _Started, children: tuple[T]) -> Handle[T]:
         return cls(started, *children)
 
     def __repr__(self) -> str:
@@ -97,20 +98,39 @@ class Handle:
             )
 
 
-def start_of(function: Operation) -> Callable[..., Handle]:
-    """Return the ``*_start`` function of the public operation ``function``."""
-    name = function.__name__
+def nonblocking(operation: Callable[P, T]) -> Callable[P, Handle[T]]:
+    """Returns the non-blocking form of an operation.
 
-    def start(*args: Any, **options: Any) -> Handle:
-        return Handle(
-            _Started(name, _compat.this_line()), function(*args, **options), must_be_waited_for=True
+    It takes the same arguments, sends the same bytes and raises the same errors. Operations of
+    JAX never block Python; this form also separates the start of an operation from the place in
+    a jitted function where its result is used, so that XLA computes in between.
+
+    Args:
+      operation: an operation of this package, such as `jaxccomp.allreduce` or `jaxccomp.lax.psum`.
+
+    Returns:
+      A function that starts the operation and returns its `Handle`.
+
+    Raises:
+      InvalidArgumentError: if ``operation`` is not a function.
+
+    Example:
+      >>> import jax.numpy as jnp, jaxccomp
+      >>> handle = jaxccomp.nonblocking(jaxccomp.allreduce)(jnp.ones(3), "max")
+      >>> handle.wait()
+      Array([1., 1., 1.], dtype=float32)
+    """
+    if not callable(operation):
+        raise errors.InvalidArgumentError(
+            f"nonblocking takes an operation, not a value of type {type(operation).__name__}: "
+            "write jaxccomp.nonblocking(jaxccomp.allreduce)(x) for jaxccomp.allreduce(x)"
         )
+    name = getattr(operation, "__name__", "operation")
 
-    start.__name__ = start.__qualname__ = f"{name}_start"
-    start.__module__ = function.__module__
-    start.__doc__ = f"""Starts `{name}`, and gives a `Handle` whose `Handle.wait` gives its result.
+    @functools.wraps(operation)
+    def start(*args: P.args, **options: P.kwargs) -> Handle[T]:
+        started = _Started(name, _compat.this_line())
+        return Handle(started, operation(*args, **options), must_be_waited_for=True)
 
-On the wire, and for arguments and errors: as `{name}`.
-"""
-    start.__signature__ = inspect.signature(function)  # type: ignore
+    start.__doc__ = f"""Starts `{name}` and returns a `Handle`: see `jaxccomp.nonblocking`."""
     return start

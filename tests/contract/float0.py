@@ -58,7 +58,7 @@ def _recv(place: Place, x: Tree) -> Tree:
 
 
 def _started(place: Place, x: Tree) -> Tree:
-    return jcc.allreduce_start(x, "mean", **place.how).wait(after=x)
+    return jcc.nonblocking(jcc.allreduce)(x, "mean", **place.how).wait(after=x)
 
 
 def _square(n: int) -> list[list[int]]:
@@ -85,7 +85,7 @@ OPERATIONS: dict[str, Call] = {
     "sendrecv": _exchange,
     "allreduce_with_feedback": _feedback(jcc.allreduce_with_feedback),
     "reduce_scatter_with_feedback": _feedback(jcc.reduce_scatter_with_feedback),
-    "allreduce_start": _started,
+    "nonblocking": _started,
 }
 BETWEEN_PROCESSES: dict[str, Call] = {
     "send": _send,

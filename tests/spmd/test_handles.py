@@ -60,13 +60,24 @@ def run(program, *operands):
     return jax.tree.map(np.asarray, mapped(*operands))
 
 
-def test_each_operation_has_one():
-    started = {name for name in jcc.__all__ if name.endswith("_start")}
-    assert started == {f"{name}_start" for name in [*ARGUMENTS, "send", "recv"]}
-    for name in started:
-        operation = getattr(jcc, name.removesuffix("_start"))
-        ours = inspect.signature(getattr(jcc, name)).parameters
-        assert list(ours) == list(inspect.signature(operation).parameters)
+@pytest.mark.parametrize("name", [*ARGUMENTS, "send", "recv"])
+def test_nonblocking_keeps_the_signature(name):
+    operation = getattr(jcc, name)
+    ours = inspect.signature(jcc.nonblocking(operation))
+    assert ours == inspect.signature(operation)
+
+
+def test_nonblocking_takes_an_operation_not_its_result():
+    with pytest.raises(jcc.errors.InvalidArgumentError, match=r"nonblocking\(jaxccomp.allreduce\)"):
+        jcc.nonblocking(jcc.allreduce(jnp.ones(3)))
+
+
+def test_names_of_version_0_1_warn_and_work():
+    with pytest.warns(DeprecationWarning, match=r"nonblocking\(jaxccomp.allreduce\)"):
+        start = jcc.allreduce_start
+    np.testing.assert_array_equal(start(jnp.ones(3)).wait(), np.ones(3))
+    with pytest.raises(AttributeError, match="barrier2_start"):
+        _ = jcc.barrier2_start
 
 
 @pytest.mark.parametrize("plane", PLANES)
@@ -80,13 +91,13 @@ def test_gives_what_the_operation_gives(name, plane):
         return function(x, **how, **more)
 
     want = run(lambda x: getattr(jcc, name)(x, **how), X)
-    got = run(lambda x: getattr(jcc, f"{name}_start")(x, **how).wait(), X)
+    got = run(lambda x: jcc.nonblocking(getattr(jcc, name))(x, **how).wait(), X)
     jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
 def test_what_comes_after():
     def program(x):
-        handle = jcc.allreduce_start(x, axis_name="i")
+        handle = jcc.nonblocking(jcc.allreduce)(x, axis_name="i")
         y = jnp.tanh(x)
         return handle.wait(after=y), y
 
@@ -104,9 +115,9 @@ def test_carried_through_a_loop():
         def step(carry, _):
             x, handle = carry
             total = handle.wait(after=x)
-            return (x + 1, jcc.allreduce_start(x, axis_name="i")), total
+            return (x + 1, jcc.nonblocking(jcc.allreduce)(x, axis_name="i")), total
 
-        carry = (x + 1, jcc.allreduce_start(x, axis_name="i"))
+        carry = (x + 1, jcc.nonblocking(jcc.allreduce)(x, axis_name="i"))
         (_, last), totals = jax.lax.scan(step, carry, None, length=3)
         return totals, last.wait()
 
@@ -119,7 +130,7 @@ def test_carried_through_a_loop():
 
 def test_derivative():
     def loss(x):
-        return jnp.sum(jcc.allreduce_start(x, axis_name="i").wait(after=x * 2) ** 2)
+        return jnp.sum(jcc.nonblocking(jcc.allreduce)(x, axis_name="i").wait(after=x * 2) ** 2)
 
     np.testing.assert_array_equal(
         run(jax.grad(loss), X)[0],
@@ -128,7 +139,7 @@ def test_derivative():
 
 
 def test_waited_for_twice():
-    handle = jcc.allreduce_start(jnp.ones(3))
+    handle = jcc.nonblocking(jcc.allreduce)(jnp.ones(3))
     handle.wait()
     with pytest.raises(
         jcc.errors.InvalidArgumentError, match=r"allreduce of test_handles.py:\d+ has"
@@ -138,14 +149,14 @@ def test_waited_for_twice():
 
 def test_never_waited_for():
     with pytest.warns(RuntimeWarning, match=r"bcast of test_handles.py:\d+ was never waited for"):
-        jcc.bcast_start(jnp.ones(3))
+        jcc.nonblocking(jcc.bcast)(jnp.ones(3))
         gc.collect()
 
 
 def test_returned_from_a_jitted_function():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        handle = jax.jit(lambda x: jcc.allreduce_start(x))(jnp.ones(3))
+        handle = jax.jit(lambda x: jcc.nonblocking(jcc.allreduce)(x))(jnp.ones(3))
         np.testing.assert_array_equal(handle.wait(), np.ones(3))
         gc.collect()
 
@@ -153,9 +164,9 @@ def test_returned_from_a_jitted_function():
 @pytest.mark.parametrize(
     ("start", "text"),
     [
-        (lambda x: jcc.allreduce_start(x, op="avg"), "avg"),
-        (lambda x: jcc.allreduce_start(x, codec="int9"), "int9"),
-        (lambda x: jcc.alltoall_start(x), "one row per rank"),
+        (lambda x: jcc.nonblocking(jcc.allreduce)(x, op="avg"), "avg"),
+        (lambda x: jcc.nonblocking(jcc.allreduce)(x, codec="int9"), "int9"),
+        (lambda x: jcc.nonblocking(jcc.alltoall)(x), "one row per rank"),
     ],
     ids=["op", "codec", "shape"],
 )

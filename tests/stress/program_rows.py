@@ -76,12 +76,22 @@ _instead: contextvars.ContextVar[Callable[..., Any] | None] = contextvars.Contex
 )
 
 
+# Operations with a non-blocking form.
+_OPERATIONS = frozenset(jcc.ops.__all__) - {
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "Handle",
+    "barrier",
+    "nonblocking",
+}
+
+
 class _Operations:
     """`jaxccomp` for the contract's calls: `_instead` may replace an operation."""
 
     def __getattr__(self, name: str) -> Any:
         instead = _instead.get()
-        if instead is None or not hasattr(jcc, f"{name}_start"):
+        if instead is None or name not in _OPERATIONS:
             return getattr(jcc, name)
         return lambda *args, **options: instead(name, *args, **options)
 
@@ -115,7 +125,7 @@ def start(call: Call, place: Any, x: Any) -> Callable[[Any], Any]:
     """
 
     def begin(name: str, *args: Any, **options: Any) -> Any:
-        raise _Started(getattr(jcc, f"{name}_start")(*args, **options))
+        raise _Started(jcc.nonblocking(getattr(jcc, name))(*args, **options))
 
     try:
         with _with(begin):
@@ -263,11 +273,11 @@ def _kind_of_shape(row: Operation) -> str:
 
 
 SHAPES = {name: _kind_of_shape(row) for name, row in ROWS.items()}
-# Rows of a single call, with a start variant.
+# Rows of a single call, with a non-blocking form.
 STARTED = frozenset(
     name
     for name in ROWS.keys() - WITHOUT_OPTIONS
-    if not name.startswith("lax.") and hasattr(jcc, f"{collective(name)}_start")
+    if not name.startswith("lax.") and collective(name) in _OPERATIONS
 )
 # Rows whose result has the shape of the operand, so that another row can use it.
 KEEPS_SHAPE = frozenset(

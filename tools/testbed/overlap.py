@@ -3,8 +3,8 @@
     python -m testbed.overlap --json docs/results/overlap.jsonl
 
 Two hosts with a core each sum values (about 20 ms on the wire) and multiply matrices (15 to 30 ms
-of a core): each alone, and together in one jitted function that calls ``allreduce_start`` before
-and ``wait`` after the product. The styles are between processes over MPI, between processes over
+of a core): each alone, and together in one jitted function that calls ``nonblocking(allreduce)``
+before and ``wait`` after the product. The styles are between processes over MPI, between processes over
 UCX, and along an axis of `shard_map` under `jax.distributed`.
 
 The processor time of an operation (socket copies, additions) cannot be hidden, since it runs on the
@@ -141,7 +141,7 @@ def _calls(given: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         return y
 
     def together(x: Any, w: Any) -> Any:
-        handle = jcc.allreduce_start(x, **how)
+        handle = jcc.nonblocking(jcc.allreduce)(x, **how)
         y = compute(w)
         return handle.wait(after=y), y
 

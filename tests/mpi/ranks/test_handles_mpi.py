@@ -10,9 +10,9 @@ import jaxccomp as jcc
 def test_in_another_order_than_they_were_started(world):
     @jax.jit
     def program(x):
-        total = jcc.allreduce_start(x)
-        everything = jcc.allgather_start(x)
-        first = jcc.bcast_start(x)
+        total = jcc.nonblocking(jcc.allreduce)(x)
+        everything = jcc.nonblocking(jcc.allgather)(x)
+        first = jcc.nonblocking(jcc.bcast)(x)
         y = jnp.tanh(x)
         return first.wait(after=y), everything.wait(), total.wait()
 
@@ -30,8 +30,8 @@ def test_messages(world):
 
     @jax.jit
     def program(x):
-        sent = jcc.send_start(x, dest=following, comm=comm)
-        came = jcc.recv_start(x, source=before, comm=comm)
+        sent = jcc.nonblocking(jcc.send)(x, dest=following, comm=comm)
+        came = jcc.nonblocking(jcc.recv)(x, source=before, comm=comm)
         return came.wait(after=sent.wait())
 
     got = program(jnp.arange(4) + 100 * world.rank)
