@@ -31,8 +31,8 @@ class _Started:
 class Handle(Generic[T]):
     """A started operation: a pytree of its results.
 
-    Operations made by `nonblocking` return it. Jitted functions may return it and loops may carry it;
-    `wait` returns the result, once.
+    Functions made by `nonblocking` return it. Jitted functions may return it and loops may carry
+    it; `wait` returns the result, once.
     """
 
     def __init__(self, started: _Started, result: T, *, must_be_waited_for: bool = False):

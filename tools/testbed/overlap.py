@@ -4,8 +4,8 @@
 
 Two hosts with a core each sum values (about 20 ms on the wire) and multiply matrices (15 to 30 ms
 of a core): each alone, and together in one jitted function that calls ``nonblocking(allreduce)``
-before and ``wait`` after the product. The styles are between processes over MPI, between processes over
-UCX, and along an axis of `shard_map` under `jax.distributed`.
+before and ``wait`` after the product. The styles are between processes over MPI, between processes
+over UCX, and along an axis of `shard_map` under `jax.distributed`.
 
 The processor time of an operation (socket copies, additions) cannot be hidden, since it runs on the
 core that computes. It is the processor time of both together minus the time of computing alone.
