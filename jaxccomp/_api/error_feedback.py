@@ -120,7 +120,18 @@ def check_op(name: str, op: str) -> None:
         raise errors.unknown(f"op of {name}:", op, _REDUCTIONS, hint)
 
 
-def _with_feedback(collective: str, x: T, residual: T, op: str, options: Options) -> tuple[T, T]:
+def allreduce_in_a_step(x: T, residual: T, op: str, options: Options) -> tuple[T, T]:
+    """As `allreduce_with_feedback`, for a caller that keeps its own state in a bad step.
+
+    A bad step leaves values that are not finite in the results; the new residual is then useless.
+    The caller calls `whole_step`, and reads the results and residuals once less.
+    """
+    return _with_feedback("allreduce", x, residual, op, options, whole=False)
+
+
+def _with_feedback(
+    collective: str, x: T, residual: T, op: str, options: Options, *, whole: bool = True
+) -> tuple[T, T]:
     name = f"{collective}_with_feedback"
     check_op(name, op)
     reduction = make_call(collective, op=op, **options)
@@ -154,7 +165,8 @@ def _with_feedback(collective: str, x: T, residual: T, op: str, options: Options
             for like, result, each in zip(values, results, lost, strict=True)
         ]
         results, lost = [x for x, _ in rounded], [each for _, each in rounded]
-    results, lost = whole_step(results, lost, before)
+    if whole:
+        results, lost = whole_step(results, lost, before)
     results += apply(reduction, [leaves[i] for i in exact])
     reduced = dict(zip(coded + exact, results, strict=True))
     kept = dict(zip(coded, lost, strict=True))

@@ -11,10 +11,15 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import check_op, check_residual_dtype, flatten_residual
+from jaxccomp._api.error_feedback import (
+    allreduce_in_a_step,
+    check_op,
+    check_residual_dtype,
+    flatten_residual,
+)
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.whole_steps import whole_step
-from jaxccomp.ops import allreduce, allreduce_with_feedback
+from jaxccomp.ops import allreduce
 from jaxccomp.optim._policy import Bucket, Rule, plan
 from jaxccomp.optim._states import (
     FeedbackState,
@@ -151,7 +156,7 @@ def _reduce(
         members = [leaves[i] for i in bucket.leaves]
         if error_feedback:
             kept = [residuals[i] for i in bucket.leaves]
-            members, kept = allreduce_with_feedback(members, kept, op, **how)
+            members, kept = allreduce_in_a_step(members, kept, op, how)
             for i, each in zip(bucket.leaves, kept, strict=True):
                 residuals[i] = each
         else:

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options, make_call
-from jaxccomp._api.error_feedback import check_residual_dtype, rounding_error
+from jaxccomp._api.error_feedback import allreduce_in_a_step, check_residual_dtype, rounding_error
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.whole_steps import whole_step
-from jaxccomp.ops import allreduce_with_feedback
 from jaxccomp.optim._states import (
     DGCState,
     check_state,
@@ -92,7 +91,7 @@ def dgc(
     def send(density: float, unsent: Any) -> tuple[Any, Any]:
         start = jax.tree.map(jnp.zeros_like, unsent)
         how: Any = {**options, "codec": f"{codec}:density={density}"}
-        return allreduce_with_feedback(unsent, start, "mean", **how)
+        return allreduce_in_a_step(unsent, start, "mean", how)
 
     def update(updates: Any, state: DGCState, params: Any = None) -> tuple[Any, DGCState]:
         del params

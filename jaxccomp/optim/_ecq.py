@@ -8,10 +8,9 @@ import jax
 
 from jaxccomp import errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import check_residual_dtype
+from jaxccomp._api.error_feedback import allreduce_in_a_step, check_residual_dtype
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.whole_steps import whole_step
-from jaxccomp.ops import allreduce_with_feedback
 from jaxccomp.optim._states import (
     ECQState,
     check_state,
@@ -69,7 +68,7 @@ def ecq(
         del params
         check_state("ecq", ECQState, state, updates, options.get("axis_name"))
         added = jax.tree.map(lambda h: strength * h, state.error)
-        updates, lost = allreduce_with_feedback(updates, added, "mean", **how)
+        updates, lost = allreduce_in_a_step(updates, added, "mean", how)
         # lost = g + strength * h - Q(...); strength * h is not an error of this step.
         error = jax.tree.map(lambda h, e: e + (decay - strength) * h, state.error, lost)
         return whole_step(updates, ECQState(error), state)

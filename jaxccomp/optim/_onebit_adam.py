@@ -9,10 +9,14 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import check_residual_dtype, residual_dtype_of
+from jaxccomp._api.error_feedback import (
+    allreduce_in_a_step,
+    check_residual_dtype,
+    residual_dtype_of,
+)
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.whole_steps import whole_step
-from jaxccomp.ops import allreduce, allreduce_with_feedback
+from jaxccomp.ops import allreduce
 from jaxccomp.optim._states import (
     OnebitAdamState,
     check_state,
@@ -96,7 +100,7 @@ def onebit_adam(
 
     def compressed(grads: Any, state: OnebitAdamState) -> tuple[Any, Any, Any]:
         mine = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g.astype(m.dtype), state.mu, grads)
-        mu, residual = allreduce_with_feedback(mine, state.residual, "mean", **coded)
+        mu, residual = allreduce_in_a_step(mine, state.residual, "mean", coded)
         return mu, state.nu, residual
 
     def update(
