@@ -46,8 +46,8 @@ BREAKS = (
           "owned[Shifted(first, (i + (flow.rank == 4)) % ranks, ranks)]"),
     Break("the default of a collective is another algorithm", "test-cpp",
           "csrc/collective/defaults.cc",
-          '{.collective = kBcast, .algorithm = "binomial", .most_bytes = 32 * kKiB}',
-          '{.collective = kBcast, .algorithm = "binomial", .most_bytes = 64 * kKiB}'),
+          '{.collective = kBcast, .algorithm = "binomial", .max_bytes = 32 * kKiB}',
+          '{.collective = kBcast, .algorithm = "binomial", .max_bytes = 64 * kKiB}'),
     # codec/ and reduce/
     Break("a sparse code is not checked for ascending positions", "test-cpp",
           "csrc/codec/sparse/largest.cc", "if (!ascending || ", "if ("),

@@ -15,8 +15,8 @@ constexpr uint8_t kVersion = 1;
 constexpr uint8_t kFlagChecksum = 1;
 constexpr uint8_t kFlagDelta = 2;
 constexpr int64_t kFixedBytes = 16;
-constexpr int64_t kMostDimensions = 64;
-constexpr int64_t kMostSpecBytes = 255;
+constexpr int64_t kMaxDimensions = 64;
+constexpr int64_t kMaxSpecBytes = 255;
 constexpr int64_t kWordBytes = 4;   // of the index, and of a checksum
 
 // The numbers go on the wire.
@@ -147,12 +147,12 @@ Result<FrameHeader> MakeFrameHeader(std::string_view spec, std::string_view dtyp
     return wrong("codec '" + header.codec->traits().spec + "' does not code " +
                  std::string(dtype) + ": it codes " + valid);
   }
-  if (chunk_values < 1 || chunk_values > kMostChunkValues) {
+  if (chunk_values < 1 || chunk_values > kMaxChunkValues) {
     return wrong("a chunk of " + std::to_string(chunk_values) + " values is not possible: 1 to " +
-                 std::to_string(kMostChunkValues) + " are");
+                 std::to_string(kMaxChunkValues) + " are");
   }
-  if (std::ssize(shape) > kMostDimensions ||
-      std::ssize(header.codec->traits().spec) > kMostSpecBytes ||
+  if (std::ssize(shape) > kMaxDimensions ||
+      std::ssize(header.codec->traits().spec) > kMaxSpecBytes ||
       !CountValues(shape, SizeBytes(header.type->dtype), &header.count)) {
     return wrong("frames do not hold arrays of this shape");
   }
@@ -245,7 +245,7 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
   const int64_t dimensions = Load<uint8_t>(begin + 7);
   const int64_t spec_bytes = Load<uint8_t>(begin + 12);
   if (size < kFixedBytes + 8 * dimensions + spec_bytes) return Invalid("it ends within its header");
-  std::vector<int64_t> shape(std::min(dimensions, kMostDimensions + 1));
+  std::vector<int64_t> shape(std::min(dimensions, kMaxDimensions + 1));
   for (size_t d = 0; d < shape.size(); ++d) shape[d] = Load<int64_t>(begin + kFixedBytes + 8 * d);
   const std::string spec(reinterpret_cast<const char*>(begin) + kFixedBytes + 8 * dimensions,
                          static_cast<size_t>(spec_bytes));

@@ -23,7 +23,7 @@ struct FrameDType {
 };
 std::span<const FrameDType> FrameDTypes();
 
-inline constexpr int64_t kMostChunkValues = int64_t{1} << 24;
+inline constexpr int64_t kMaxChunkValues = int64_t{1} << 24;
 
 // The decoded header of a frame.
 struct FrameHeader {

@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMostCachedChunks = 16;
+constexpr int kMaxCachedChunks = 16;
 
 double SecondsSince(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
@@ -66,7 +66,7 @@ class Bench {
     }
     if (plan_.cached) {
       // Chunks spread over the values.
-      const auto chosen = std::min<size_t>(chunks_.size(), kMostCachedChunks);
+      const auto chosen = std::min<size_t>(chunks_.size(), kMaxCachedChunks);
       double seconds[4] = {};
       int64_t bytes = 0;
       for (size_t i = 0; i < chosen; ++i) {
@@ -124,7 +124,7 @@ class Bench {
   }
 
   // Times the four steps over the chunks, round by round, and adds the medians to `seconds`.
-  void AddRounds(std::span<MeasuredChunk> chunks, double most_seconds, double seconds[4]) {
+  void AddRounds(std::span<MeasuredChunk> chunks, double max_seconds, double seconds[4]) {
     std::vector<double> times[4];
     // Repeats a small working set between two readings of the clock.
     int64_t bytes = 0;
@@ -140,7 +140,7 @@ class Bench {
         }
         times[what].push_back(SecondsSince(start) / static_cast<double>(turns));
       }
-    } while (SecondsSince(begun) < most_seconds && status_.ok());
+    } while (SecondsSince(begun) < max_seconds && status_.ok());
     for (int what = 0; what < 4; ++what) seconds[what] += Median(times[what]);
   }
 

@@ -17,7 +17,7 @@ constexpr std::string_view kGrammar =
 // Longer than any valid spec: limits text from files or the wire.
 constexpr size_t kLongestSpec = 1024;
 // Cached codecs are never freed; programs use a handful.
-constexpr size_t kMostKept = 1024;
+constexpr size_t kMaxKept = 1024;
 
 std::vector<std::string_view> Split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
@@ -251,7 +251,7 @@ Result<std::shared_ptr<const Codec>> LookupCodec(std::string_view spec) {
   if (auto found = known.find(spec); found != known.end()) return found->second;
   auto made = Parse(spec);
   if (!made.ok()) return made.status();
-  if (known.size() >= kMostKept) return made;
+  if (known.size() >= kMaxKept) return made;
   // Equivalent specs share the object.
   const std::string canonical = (*made)->traits().spec;
   auto codec = known.try_emplace(canonical, *made).first->second;

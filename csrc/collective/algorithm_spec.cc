@@ -6,8 +6,8 @@
 namespace jaxccomp {
 namespace {
 
-constexpr int64_t kMostPartitions = 4096;
-constexpr int64_t kMostChunkBytes = int64_t{1} << 40;
+constexpr int64_t kMaxPartitions = 4096;
+constexpr int64_t kMaxChunkBytes = int64_t{1} << 40;
 
 Status Wrong(std::string_view text, const std::string& what) {
   return {Code::kInvalidArgument, "algorithm \"" + std::string(text) + "\": " + what};
@@ -64,16 +64,16 @@ Result<AlgorithmSpec> ParseAlgorithm(Collective c, std::string_view text) {
     const std::string_view value =
         equals == std::string_view::npos ? "" : option.substr(equals + 1);
     if (key == "chunk") {
-      spec.chunk_bytes = Number(value, kBlockAlign, kMostChunkBytes);
+      spec.chunk_bytes = Number(value, kBlockAlign, kMaxChunkBytes);
       if (spec.chunk_bytes < 0) {
         return Wrong(text, "chunk is a number of bytes from " + std::to_string(kBlockAlign) +
                                ", not \"" + std::string(value) + "\"");
       }
       spec.chunk_bytes = spec.chunk_bytes / kBlockAlign * kBlockAlign;  // an element boundary for all dtypes
     } else if (key == "partitions" && spec.name == "parameter_server") {
-      spec.partitions = static_cast<int>(Number(value, 1, kMostPartitions));
+      spec.partitions = static_cast<int>(Number(value, 1, kMaxPartitions));
       if (spec.partitions < 0) {
-        return Wrong(text, "partitions is a number from 1 to " + std::to_string(kMostPartitions) +
+        return Wrong(text, "partitions is a number from 1 to " + std::to_string(kMaxPartitions) +
                                ", not \"" + std::string(value) + "\"");
       }
     } else {

@@ -98,8 +98,8 @@ Schedule AllreduceTwoShot(const Problem& problem) {
 // HiPress's bipartite shape: one server per partition; the servers rotate from operation to operation. A
 // small block goes to one server, as one part.
 Schedule AllreduceParameterServer(const Problem& problem) {
-  constexpr int64_t kLeastBytes = 64 << 10;
-  const int64_t sound = std::clamp<int64_t>(problem.block_bytes / kLeastBytes, 1, problem.ranks);
+  constexpr int64_t kMinBytes = 64 << 10;
+  const int64_t sound = std::clamp<int64_t>(problem.block_bytes / kMinBytes, 1, problem.ranks);
   const int parts = problem.partitions > 0 ? problem.partitions : static_cast<int>(sound);
   return ByOwners(problem, parts, problem.rotation % problem.ranks);
 }

@@ -17,9 +17,9 @@ constexpr int64_t kOutstanding = 4;
 // smaller than a chunk, correspondingly more sends are in flight.
 TaskId Before(const std::vector<TaskId>& sends, const std::vector<Slot>& sent,
               int64_t chunk_bytes) {
-  const int64_t least_bytes = std::max<int64_t>(sent[0].bytes(), 1);
+  const int64_t min_bytes = std::max<int64_t>(sent[0].bytes(), 1);
   const auto ahead =
-      static_cast<size_t>(std::max(kOutstanding * chunk_bytes / least_bytes, kOutstanding));
+      static_cast<size_t>(std::max(kOutstanding * chunk_bytes / min_bytes, kOutstanding));
   return sends.size() >= ahead ? sends[sends.size() - ahead] : kNoTask;
 }
 
@@ -43,7 +43,7 @@ Schedule AlltoallPairwise(const Problem& problem) {
   // Lane numbers must agree on all ranks: use the largest block.
   int64_t largest = problem.block_bytes;
   for (int64_t bytes : problem.counts) largest = std::max(largest, bytes);
-  const size_t most_chunks = flow.Chunks(OutputSlot(0, 0, largest)).size();
+  const size_t max_chunks = flow.Chunks(OutputSlot(0, 0, largest)).size();
 
   const int64_t own_bytes = bytes_between(flow.rank, flow.rank);
   CopyOwn(flow, OutputSlot(flow.rank, 0, own_bytes), InputSlot(flow.rank, 0, own_bytes));
@@ -52,8 +52,8 @@ Schedule AlltoallPairwise(const Problem& problem) {
     const int to = flow.Peer(step), from = flow.Peer(-step);
     const auto sent = flow.Chunks(InputSlot(to, 0, bytes_between(flow.rank, to)));
     const auto landed = flow.Chunks(OutputSlot(from, 0, bytes_between(from, flow.rank)));
-    for (size_t k = 0; k < most_chunks; ++k) {
-      flow.Lane((step - 1) * most_chunks + k);
+    for (size_t k = 0; k < max_chunks; ++k) {
+      flow.Lane((step - 1) * max_chunks + k);
       if (k < sent.size()) {
         const Message message = flow.Pack(sent[k], Before(sends, sent, problem.chunk_bytes));
         sends.push_back(flow.Send(to, Tag(0, k), message));

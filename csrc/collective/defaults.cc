@@ -13,58 +13,58 @@ using enum Collective;
 using enum DefaultRow::Values;
 
 constexpr DefaultRow kDefaults[] = {
-    {.collective = kBcast, .algorithm = "binomial", .most_bytes = 32 * kKiB},
-    {.collective = kBcast, .algorithm = "scatter_allgather", .least_ranks = 9, .most_bytes = kMiB},
+    {.collective = kBcast, .algorithm = "binomial", .max_bytes = 32 * kKiB},
+    {.collective = kBcast, .algorithm = "scatter_allgather", .min_ranks = 9, .max_bytes = kMiB},
     {.collective = kBcast, .algorithm = "chain"},
 
     {.collective = kAllreduce, .algorithm = "hierarchical", .above_bytes = kMiB, .in_groups = true},
     // Encodes once instead of twice, and sends the same number of bytes.
-    {.collective = kAllreduce, .algorithm = "one_shot", .least_ranks = 2, .most_ranks = 2,
+    {.collective = kAllreduce, .algorithm = "one_shot", .min_ranks = 2, .max_ranks = 2,
      .values = kCoded},
-    {.collective = kAllreduce, .algorithm = "one_shot", .most_ranks = 8,
-     .most_bytes_of_all = 64 * kKiB, .values = kMergedAtOnce},
+    {.collective = kAllreduce, .algorithm = "one_shot", .max_ranks = 8,
+     .max_bytes_of_all = 64 * kKiB, .values = kMergedAtOnce},
     {.collective = kAllreduce, .algorithm = "two_shot", .values = kMergedAtOnce},
-    {.collective = kAllreduce, .algorithm = "one_shot", .most_ranks = 4, .most_bytes = 4 * kKiB},
-    {.collective = kAllreduce, .algorithm = "recursive_doubling", .least_ranks = 5,
-     .most_bytes = 32 * kKiB},
+    {.collective = kAllreduce, .algorithm = "one_shot", .max_ranks = 4, .max_bytes = 4 * kKiB},
+    {.collective = kAllreduce, .algorithm = "recursive_doubling", .min_ranks = 5,
+     .max_bytes = 32 * kKiB},
     {.collective = kAllreduce, .algorithm = "two_shot"},
 
-    {.collective = kReduce, .algorithm = "direct", .most_ranks = 4},
+    {.collective = kReduce, .algorithm = "direct", .max_ranks = 4},
     {.collective = kReduce, .algorithm = "direct", .values = kMergedAtOnce},
     {.collective = kReduce, .algorithm = "binomial"},
 
-    {.collective = kAllgather, .algorithm = "bruck", .least_ranks = 9, .most_bytes = 4 * kKiB,
+    {.collective = kAllgather, .algorithm = "bruck", .min_ranks = 9, .max_bytes = 4 * kKiB,
      .values = kPackable},
-    {.collective = kAllgather, .algorithm = "direct", .most_ranks = 8},
-    {.collective = kAllgather, .algorithm = "direct", .most_bytes = 32 * kKiB},
+    {.collective = kAllgather, .algorithm = "direct", .max_ranks = 8},
+    {.collective = kAllgather, .algorithm = "direct", .max_bytes = 32 * kKiB},
     {.collective = kAllgather, .algorithm = "ring"},
-    {.collective = kAllgatherv, .algorithm = "direct", .most_ranks = 8},
+    {.collective = kAllgatherv, .algorithm = "direct", .max_ranks = 8},
     {.collective = kAllgatherv, .algorithm = "ring"},
 
-    {.collective = kGather, .algorithm = "binomial", .least_ranks = 16, .most_bytes = 4 * kKiB,
+    {.collective = kGather, .algorithm = "binomial", .min_ranks = 16, .max_bytes = 4 * kKiB,
      .values = kPackable},
     {.collective = kGather, .algorithm = "direct"},
     {.collective = kGatherv, .algorithm = "direct"},
-    {.collective = kScatter, .algorithm = "binomial", .least_ranks = 16, .most_bytes = 4 * kKiB,
+    {.collective = kScatter, .algorithm = "binomial", .min_ranks = 16, .max_bytes = 4 * kKiB,
      .values = kPackable},
     {.collective = kScatter, .algorithm = "direct"},
     {.collective = kScatterv, .algorithm = "direct"},
 
-    {.collective = kReduceScatter, .algorithm = "direct", .most_ranks = 8},
-    {.collective = kReduceScatter, .algorithm = "direct", .most_bytes = 32 * kKiB},
+    {.collective = kReduceScatter, .algorithm = "direct", .max_ranks = 8},
+    {.collective = kReduceScatter, .algorithm = "direct", .max_bytes = 32 * kKiB},
     {.collective = kReduceScatter, .algorithm = "direct", .values = kMergedAtOnce},
     {.collective = kReduceScatter, .algorithm = "ring"},
     {.collective = kReduceScatterv, .algorithm = "direct"},
 
-    {.collective = kAlltoall, .algorithm = "bruck", .least_ranks = 8, .most_bytes = 256,
+    {.collective = kAlltoall, .algorithm = "bruck", .min_ranks = 8, .max_bytes = 256,
      .values = kPackable},
     {.collective = kAlltoall, .algorithm = "pairwise"},
     {.collective = kAlltoallv, .algorithm = "pairwise"},
     {.collective = kRaggedAlltoall, .algorithm = "direct"},
 
-    {.collective = kScan, .algorithm = "recursive_doubling", .most_bytes = 32 * kKiB},
+    {.collective = kScan, .algorithm = "recursive_doubling", .max_bytes = 32 * kKiB},
     {.collective = kScan, .algorithm = "chain"},
-    {.collective = kExscan, .algorithm = "recursive_doubling", .most_bytes = 32 * kKiB},
+    {.collective = kExscan, .algorithm = "recursive_doubling", .max_bytes = 32 * kKiB},
     {.collective = kExscan, .algorithm = "chain"},
 
     {.collective = kBarrier, .algorithm = "dissemination"},
@@ -84,9 +84,9 @@ std::string Bytes(int64_t bytes) {
 
 bool DefaultRow::Holds(const Problem& problem) const {
   const int64_t bytes = problem.block_bytes;
-  if (problem.ranks < least_ranks || problem.ranks > most_ranks) return false;
-  if (bytes <= above_bytes || bytes > most_bytes) return false;
-  if (most_bytes_of_all != kAny && bytes > most_bytes_of_all / problem.ranks) return false;
+  if (problem.ranks < min_ranks || problem.ranks > max_ranks) return false;
+  if (bytes <= above_bytes || bytes > max_bytes) return false;
+  if (max_bytes_of_all != kAny && bytes > max_bytes_of_all / problem.ranks) return false;
   if (in_groups && !ComeInGroups(problem.hosts, problem.ranks)) return false;
   switch (values) {
     case kAll: return true;
@@ -108,18 +108,18 @@ std::string DefaultRow::ToString() const {
     case kMergedAtOnce: add("for half types and codecs"); break;
     case kPackable: add("without a codec"); break;
   }
-  if (least_ranks == most_ranks) {
-    add("on " + std::to_string(least_ranks) + " ranks");
-  } else if (most_ranks != kAny) {
-    add("up to " + std::to_string(most_ranks) + " ranks");
-  } else if (least_ranks > 1) {
-    add("from " + std::to_string(least_ranks) + " ranks");
+  if (min_ranks == max_ranks) {
+    add("on " + std::to_string(min_ranks) + " ranks");
+  } else if (max_ranks != kAny) {
+    add("up to " + std::to_string(max_ranks) + " ranks");
+  } else if (min_ranks > 1) {
+    add("from " + std::to_string(min_ranks) + " ranks");
   }
   if (above_bytes >= 0) add("above " + Bytes(above_bytes));
-  const bool from = most_ranks == kAny && least_ranks > 1;
+  const bool from = max_ranks == kAny && min_ranks > 1;
   const bool also = !text.empty() && !from;
-  if (most_bytes != kAny) add((also ? "and " : "up to ") + Bytes(most_bytes));
-  if (most_bytes_of_all != kAny) add((also ? "and nB = " : "up to nB = ") + Bytes(most_bytes_of_all));
+  if (max_bytes != kAny) add((also ? "and " : "up to ") + Bytes(max_bytes));
+  if (max_bytes_of_all != kAny) add((also ? "and nB = " : "up to nB = ") + Bytes(max_bytes_of_all));
   if (in_groups) add("where ranks share hosts");
   return text.empty() ? "otherwise" : text;
 }

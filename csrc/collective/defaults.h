@@ -24,11 +24,11 @@ struct DefaultRow {
 
   Collective collective;
   std::string_view algorithm;
-  int64_t least_ranks = 1;
-  int64_t most_ranks = kAny;
+  int64_t min_ranks = 1;
+  int64_t max_ranks = kAny;
   int64_t above_bytes = -1;
-  int64_t most_bytes = kAny;
-  int64_t most_bytes_of_all = kAny;   // of all ranks' blocks together
+  int64_t max_bytes = kAny;
+  int64_t max_bytes_of_all = kAny;   // of all ranks' blocks together
   Values values = Values::kAll;
   // Only for several groups with several ranks in some: then only group leaders send between groups (hosts; or GPUs,
   // if ranks that share a GPU exchange values within it).

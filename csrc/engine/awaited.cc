@@ -11,7 +11,7 @@
 namespace jaxccomp {
 namespace {
 
-constexpr size_t kMostNames = 8;
+constexpr size_t kMaxNames = 8;
 // A member that answered one probe and then leaves this many probes unanswered has stopped.
 constexpr uint32_t kUnansweredAsks = 2;
 
@@ -32,11 +32,11 @@ std::vector<int> PartnersAwaited(const Operation& op) {
 
 std::string Names(const Communicator& comm, const std::vector<int>& members) {
   std::string text;
-  for (size_t i = 0; i < std::min(members.size(), kMostNames); ++i) {
+  for (size_t i = 0; i < std::min(members.size(), kMaxNames); ++i) {
     text += (i == 0 ? "" : ", ") + comm.MemberName(members[i]);
   }
-  if (members.size() > kMostNames) {
-    text += " and " + std::to_string(members.size() - kMostNames) + " more";
+  if (members.size() > kMaxNames) {
+    text += " and " + std::to_string(members.size() - kMaxNames) + " more";
   }
   return text;
 }

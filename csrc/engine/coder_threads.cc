@@ -32,7 +32,7 @@ void CoderThreads::OnBacklog(bool large) {
   wake_.notify_one();
 }
 
-void CoderThreads::SetMost(int64_t asked) {
+void CoderThreads::SetMax(int64_t asked) {
   asked_ = asked;
   Count();
 }
@@ -43,13 +43,13 @@ void CoderThreads::SetRanksOnHost(int ranks) {
 }
 
 void CoderThreads::Count() {
-  constexpr int kMostLeftOver = 4;
+  constexpr int kMaxLeftOver = 4;
   cpu_set_t cores;
   CPU_ZERO(&cores);
   const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
   // In a world of one process the ranks are its threads, each of which computes.
   const int left_over = registry_.processes() == 1 ? 0 : count / std::max(ranks_on_host_, 1) - 1;
-  most_ = static_cast<size_t>(asked_ >= 0 ? asked_ : std::clamp(left_over, 0, kMostLeftOver));
+  most_ = static_cast<size_t>(asked_ >= 0 ? asked_ : std::clamp(left_over, 0, kMaxLeftOver));
 }
 
 void CoderThreads::Join() {

@@ -20,7 +20,7 @@ class CoderThreads {
       : lock_(*lock), registry_(*registry), executor_(*executor) {}
 
   // Sets the maximum number of threads: `asked`, or for -1 the cores that no rank needs. With the engine's lock.
-  void SetMost(int64_t asked);
+  void SetMax(int64_t asked);
   void SetRanksOnHost(int ranks);
   // See Executor::Listener. With the engine's lock.
   void OnBacklog(bool large);

@@ -31,7 +31,7 @@ constexpr auto kLibraryParts = milliseconds(1000);
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
 // A continuation of an XLA program may block until all devices of the process have come as far (in-process
 // collectives of XLA do), so each needs a thread. Threads start on demand.
-constexpr size_t kMostWorkers = 256;
+constexpr size_t kMaxWorkers = 256;
 
 // For results in host memory.
 void UseHugePages(const std::vector<Tensor>& results, bool retain_memory) {
@@ -50,7 +50,7 @@ Engine::Impl::Impl(int process, int processes)
       executor_(&wire_, this, &stats_),
       library_(&executor_),
       messages_(&wire_),
-      workers_(kMostWorkers),
+      workers_(kMaxWorkers),
       step_(&wire_, &library_, &executor_),
       failures_(&lock_, &registry_, &wire_, &executor_, &matcher_, &messages_, &operations_),
       point_to_point_(&options_, &wire_, &executor_, &messages_, &operations_),
@@ -72,7 +72,7 @@ Engine::Impl::Impl(int process, int processes)
 }
 
 void Engine::Impl::OnOptions() {
-  coders_.SetMost(options_.coder_threads);
+  coders_.SetMax(options_.coder_threads);
   huge_pages_ = options_.huge_pages;
   retain_memory_ = options_.retain_memory;
 }

@@ -9,7 +9,7 @@
 namespace jaxccomp {
 namespace {
 
-constexpr int kMostPolls = 1000;   // an endless stream of messages must not delay the failure for ever
+constexpr int kMaxPolls = 1000;   // an endless stream of messages must not delay the failure for ever
 constexpr const char* kAdvice = ". The others can go on: comm.shrink()";
 constexpr size_t kLongestAbortText = kAlongBytes - 256;  // 256: for the reporter's name
 
@@ -196,7 +196,7 @@ void Failures::BreakIfLost(Communicator& comm) {
 }
 
 void Failures::ReadNews() {
-  for (int i = 0; i < kMostPolls && lock_.polling_callers == 0 && !lock_.stopped && wire_.Poll(); ++i) {
+  for (int i = 0; i < kMaxPolls && lock_.polling_callers == 0 && !lock_.stopped && wire_.Poll(); ++i) {
   }
 }
 

@@ -4,11 +4,11 @@
 
 namespace jaxccomp {
 
-int64_t MostCodeBytes(const Codec* codec, DType dtype, int64_t bytes) {
-  const int64_t most_bytes =
+int64_t MaxCodeBytes(const Codec* codec, DType dtype, int64_t bytes) {
+  const int64_t max_bytes =
       kCodeLengthBytes + kReferenceChecksumBytes +
       (codec != nullptr ? codec->MaxEncodedBytes(dtype, bytes / SizeBytes(dtype)) : bytes);
-  return RoundUp(most_bytes, kCodeLengthBytes);
+  return RoundUp(max_bytes, kCodeLengthBytes);
 }
 
 Status CodeReader::Next(std::span<const std::byte>* code) {

@@ -23,7 +23,7 @@ inline const Codec* CodecFor(const Plan& plan, DType dtype) {
 }
 
 // The most bytes that a part takes in a block.
-int64_t MostCodeBytes(const Codec* codec, DType dtype, int64_t bytes);
+int64_t MaxCodeBytes(const Codec* codec, DType dtype, int64_t bytes);
 
 // Reads blocks that came from other ranks and may be invalid.
 class CodeReader {

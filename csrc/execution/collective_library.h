@@ -19,7 +19,7 @@ struct LibraryCall {
   ReduceOp reduce_op = ReduceOp::kSum;
   DType dtype = DType::kFloat32;
   int root = 0;
-  int64_t count = 0;   // values in a block (CollectiveInfo), at most kMostCount
+  int64_t count = 0;   // values in a block (CollectiveInfo), at most kMaxCount
   // For a v-variant, instead of `count`: values in each block of `in` and of `out`, which are contiguous. A side that
   // is all this rank's own has one block.
   std::vector<int> gives, takes;
@@ -29,7 +29,7 @@ struct LibraryCall {
 
 class CollectiveLibrary {
  public:
-  static constexpr int64_t kMostCount = INT32_MAX;
+  static constexpr int64_t kMaxCount = INT32_MAX;
   using Communicator = uint64_t;
 
   virtual ~CollectiveLibrary() = default;

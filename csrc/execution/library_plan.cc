@@ -49,8 +49,8 @@ Status Check(const OpSpec& spec, const Communicator& comm, const Call& call) {
     const bool all_alike = blocks == Blocks::kPerRank && !spec.VariableCounts();
     for (const Tensor& t : *tensors) {
       const int64_t count = t.bytes / SizeBytes(t.dtype) / (all_alike ? comm.size() : 1);
-      if (count <= CollectiveLibrary::kMostCount) continue;
-      return Refuse(spec, "MPI counts up to " + std::to_string(CollectiveLibrary::kMostCount) +
+      if (count <= CollectiveLibrary::kMaxCount) continue;
+      return Refuse(spec, "MPI counts up to " + std::to_string(CollectiveLibrary::kMaxCount) +
                               " values, and a " + (spec.VariableCounts() ? "tensor" : "block") +
                               " here has " + std::to_string(count));
     }

@@ -38,7 +38,7 @@ std::unique_ptr<Operation> Operations::Release(Operation* op) {
 
 void Operations::Remove(Operation* op) {
   All::node_type node = TakeOut(op);
-  if (spare_.size() >= kMostSpare) return;
+  if (spare_.size() >= kMaxSpare) return;
   node.mapped()->Renew();
   spare_.push_back(std::move(node));
 }

@@ -58,7 +58,7 @@ class Operations {
 
  private:
   using All = std::unordered_map<MatchKey, std::unique_ptr<Operation>, MatchKey::Hash>;
-  static constexpr size_t kMostSpare = 256;
+  static constexpr size_t kMaxSpare = 256;
 
   All::node_type TakeOut(Operation* op);
 

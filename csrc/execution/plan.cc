@@ -51,7 +51,7 @@ int64_t TouchedBytes(const Call& call) {
 }
 
 // Minimum range of partial sums, about the range of float32; few codecs have a smaller one.
-constexpr double kLeastRange = 0x1p127;
+constexpr double kMinRange = 0x1p127;
 
 Status CheckHost(const OpSpec& spec, const Codec* codec) {
   if (codec != nullptr && !codec->traits().runs_on_host) {
@@ -89,7 +89,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
     const bool leaves_range = spec.reduce_op == ReduceOp::kSum || spec.reduce_op == ReduceOp::kProd;
     problem.bounded = Info(spec.collective).reduces && leaves_range &&
                       std::any_of(call.inputs.begin(), call.inputs.end(), [&](const Tensor& t) {
-                        return is_coded(t) && site.codec->Bound(t.dtype).range < kLeastRange;
+                        return is_coded(t) && site.codec->Bound(t.dtype).range < kMinRange;
                       });
     if (problem.messages.has_value()) {
       const auto values_end = call.outputs.end() - (spec.status ? 1 : 0);

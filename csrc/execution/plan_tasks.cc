@@ -81,11 +81,11 @@ class Planner {
   // equal size.
   void AddCodeSizes() {
     for (const Slot& values : schedule_.code) {
-      int64_t most_bytes = 0;
+      int64_t max_bytes = 0;
       sides_.ResolveScratch(values.begin, values.end, [&](int64_t, const TensorPart& p) {
-        most_bytes += MostBytes(p.dtype, p.bytes);
+        max_bytes += MaxBytes(p.dtype, p.bytes);
       });
-      plan_->code_bytes.push_back(most_bytes);
+      plan_->code_bytes.push_back(max_bytes);
     }
   }
 
@@ -94,16 +94,16 @@ class Planner {
       const bool encodes = task.kind == TaskKind::kEncode;
       const PartRange range = encodes ? task.sources[0] : task.dst;
       if (range.count == 0 || task.touched_codes.empty()) continue;
-      int64_t most_bytes = 0;
+      int64_t max_bytes = 0;
       for (int32_t i = range.first; i < range.first + range.count; ++i) {
-        most_bytes += MostBytes(plan_->parts[i].dtype, plan_->parts[i].bytes);
+        max_bytes += MaxBytes(plan_->parts[i].dtype, plan_->parts[i].bytes);
       }
-      for (int32_t code : task.touched_codes) plan_->code_bytes[code] = most_bytes;
+      for (int32_t code : task.touched_codes) plan_->code_bytes[code] = max_bytes;
     }
   }
 
-  int64_t MostBytes(DType dtype, int64_t bytes) const {
-    return MostCodeBytes(CodecFor(*plan_, dtype), dtype, bytes);
+  int64_t MaxBytes(DType dtype, int64_t bytes) const {
+    return MaxCodeBytes(CodecFor(*plan_, dtype), dtype, bytes);
   }
 
   int32_t TouchCode(int32_t block) {

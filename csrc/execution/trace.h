@@ -55,7 +55,7 @@ class Trace {
   int64_t NextOperation() { return operations_++; }
   void Add(TraceEvent event, const TraceStart& start) {
     // Tasks that began before the recording are left out.
-    if (events_.size() >= kMostEvents || start.begin < begun_) return;
+    if (events_.size() >= kMaxEvents || start.begin < begun_) return;
     event.message = start.message;
     event.begin_ns = std::chrono::nanoseconds(start.begin - begun_).count();
     event.end_ns = std::chrono::nanoseconds(Clock::now() - begun_).count();
@@ -63,7 +63,7 @@ class Trace {
   }
 
  private:
-  static constexpr size_t kMostEvents = size_t{1} << 20;
+  static constexpr size_t kMaxEvents = size_t{1} << 20;
 
   bool recording_ = false;
   int64_t operations_ = 0;

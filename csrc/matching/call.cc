@@ -60,7 +60,7 @@ std::string TagText(const char* name, int64_t tag) {
 }  // namespace
 
 // More counts do not help to find a mistake.
-constexpr size_t kMostCounts = 16;
+constexpr size_t kMaxCounts = 16;
 
 std::string OpSpec::ToString() const {
   const CollectiveInfo& info = Info(collective);
@@ -80,7 +80,7 @@ std::string OpSpec::ToString() const {
   } else if (tag != 0) {
     text += ", tag=" + std::to_string(tag);
   }
-  if (!counts.empty() && counts.size() <= kMostCounts) {
+  if (!counts.empty() && counts.size() <= kMaxCounts) {
     for (size_t i = 0; i < counts.size(); ++i) {
       text += (i == 0 ? ", counts=" : "/") + std::to_string(counts[i]);
     }

@@ -38,7 +38,7 @@ void CallCounts::Add(const CallCost& cost, bool has_failed) {
   recent[static_cast<size_t>(calls - failed - 1) % kRecent] = static_cast<float>(cost.seconds);
   sum.seconds += cost.seconds;
   sum.wait_seconds += cost.wait_seconds;
-  most_seconds = std::max(most_seconds, cost.seconds);
+  max_seconds = std::max(max_seconds, cost.seconds);
 }
 
 double CallCounts::MedianSeconds() const {
@@ -53,7 +53,7 @@ std::shared_ptr<CallRow> CallLog::RowOf(const OpSpec& spec, const std::string& t
   const std::string key = text + '\n' + spec.communicator + '\n' + std::to_string(spec.group_size);
   const auto known = rows_.find(key);
   if (known != rows_.end()) return known->second;
-  if (rows_.size() >= kMostRows) return others_;
+  if (rows_.size() >= kMaxRows) return others_;
   return rows_[key] = MakeRow(spec, text);
 }
 

@@ -36,7 +36,7 @@ struct CallCounts {
   int64_t calls = 0;
   int64_t failed = 0;           // of `calls`; `sum` has their bytes but not their seconds
   CallCost sum;
-  double most_seconds = 0;
+  double max_seconds = 0;
   std::array<float, kRecent> recent{};
 };
 
@@ -49,7 +49,7 @@ struct CallRow {
   std::string shapes, where, communicator, codec, asked_algorithm;
   int64_t ranks = 0;
   bool mpi = false;             // uses MPI's own collectives
-  std::string text;             // OpSpec::ToString; empty: call sites beyond kMostRows
+  std::string text;             // OpSpec::ToString; empty: call sites beyond kMaxRows
   // Of the last call.
   std::string_view algorithm;
   CallCounts counts;
@@ -58,13 +58,13 @@ struct CallRow {
 // Used under the engine's lock.
 class CallLog {
  public:
-  static constexpr size_t kMostRows = 4096;
+  static constexpr size_t kMaxRows = 4096;
   struct Snapshot {
     std::vector<CallRow> rows;                      // rows with calls
     std::chrono::system_clock::time_point since;    // start of the count
   };
 
-  // The row of the call site. Beyond kMostRows rows, all others share one.
+  // The row of the call site. Beyond kMaxRows rows, all others share one.
   std::shared_ptr<CallRow> RowOf(const OpSpec& spec, const std::string& text);
   Snapshot Take() const;
   // Starts anew, and drops rows that no call site uses.

@@ -9,7 +9,7 @@
 namespace jaxccomp {
 namespace {
 
-constexpr size_t kMostLines = 8;
+constexpr size_t kMaxLines = 8;
 constexpr size_t kLongestListBytes = kAlongBytes - 16;
 constexpr std::string_view kMore = "...";
 
@@ -26,11 +26,11 @@ std::vector<std::string_view> LinesOf(std::string_view list) {
 
 std::string Shown(const std::vector<std::string_view>& lines) {
   std::string text;
-  for (size_t i = 0; i < std::min(lines.size(), kMostLines); ++i) {
+  for (size_t i = 0; i < std::min(lines.size(), kMaxLines); ++i) {
     text.append("\n    ").append(lines[i]);
   }
-  if (lines.size() > kMostLines) {
-    text += "\n    and " + std::to_string(lines.size() - kMostLines) + " more";
+  if (lines.size() > kMaxLines) {
+    text += "\n    and " + std::to_string(lines.size() - kMaxLines) + " more";
   }
   return text.empty() ? "\n    none" : text;
 }

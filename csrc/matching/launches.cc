@@ -19,9 +19,9 @@ constexpr size_t kLooksBack = 8;
 // Executables without parameters have no fingerprint, so they all count together, also with eager operations like
 // jnp.zeros. Their RunIds begin at FarmHash's Fingerprint64 of no bytes, and gaps mean nothing.
 constexpr uint32_t kWithoutFingerprint = 0x2f90404f;
-constexpr uint32_t kMostWithoutFingerprint = 1 << 24;
+constexpr uint32_t kMaxWithoutFingerprint = 1 << 24;
 bool HasOwnCount(int64_t run_id) {
-  return static_cast<uint32_t>(run_id) - kWithoutFingerprint >= kMostWithoutFingerprint;
+  return static_cast<uint32_t>(run_id) - kWithoutFingerprint >= kMaxWithoutFingerprint;
 }
 
 // RunIds are 32 bits wide, begin at a fingerprint of the executable, and wrap.
@@ -46,11 +46,11 @@ Launches::OfProgram& Launches::Of(const Communicator& comm,
                                   const std::shared_ptr<const Program>& program) {
   OfProgram& row = programs_[program->id()];
   if (row.hash != 0) return row;
-  if (programs_.size() > most_programs_) {
+  if (programs_.size() > max_programs_) {
     std::erase_if(programs_, [&](const auto& entry) {
       return entry.second.hash != 0 && entry.second.program.expired();
     });
-    most_programs_ = 2 * std::max<size_t>(programs_.size(), 32);
+    max_programs_ = 2 * std::max<size_t>(programs_.size(), 32);
   }
   row.program = program;
   row.hash = program->HashOf(comm);
@@ -59,19 +59,19 @@ Launches::OfProgram& Launches::Of(const Communicator& comm,
 
 uint32_t Launches::CountSkipped(uint64_t hash, int64_t run_id) {
   if (!HasOwnCount(run_id)) return Header::kUnknownSkipped;
-  if (last_run_ids_.size() >= kMostCounted && !last_run_ids_.contains(hash)) {
+  if (last_run_ids_.size() >= kMaxCounted && !last_run_ids_.contains(hash)) {
     last_run_ids_.clear();
     counts_anew_ = true;
   }
   std::vector<int64_t>& counters = last_run_ids_[hash];
   for (int64_t& last : counters) {
     const uint32_t skipped = Distance(last, run_id) - 1;
-    if (skipped >= kMostSkipped) continue;
+    if (skipped >= kMaxSkipped) continue;
     last = run_id;
     return skipped;
   }
   const bool is_new = counters.empty() && !counts_anew_;
-  if (counters.size() == kMostCounters) counters.erase(counters.begin());
+  if (counters.size() == kMaxCounters) counters.erase(counters.begin());
   counters.push_back(run_id);
   return is_new ? Header::kNewProgram : Header::kUnknownSkipped;
 }
@@ -169,14 +169,14 @@ std::optional<Launches::Difference> Launches::FindDifference(const Header& heade
   if (header.place != 0 && place != 0 && header.place != place) {
     return Difference::kPlace;
   }
-  if (here->skipped < kMostSkipped && header.skipped < kMostSkipped) {
+  if (here->skipped < kMaxSkipped && header.skipped < kMaxSkipped) {
     return here->skipped == header.skipped ? std::nullopt : std::optional(Difference::kSkipped);
   }
   // Equal executables begin to count at the same number.
   if (here->skipped != Header::kNewProgram || header.skipped != here->skipped) return std::nullopt;
   const uint32_t apart = std::min(header.run - static_cast<uint32_t>(here->run_id),
                                   static_cast<uint32_t>(here->run_id) - header.run);
-  return apart == 0 || apart >= kMostSkipped ? std::nullopt : std::optional(Difference::kSkipped);
+  return apart == 0 || apart >= kMaxSkipped ? std::nullopt : std::optional(Difference::kSkipped);
 }
 
 bool Launches::HasPosted(const Header& header) const {

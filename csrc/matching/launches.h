@@ -84,11 +84,11 @@ class Launches {
   // Between processes: how far a rank may be ahead of one that probes it.
   static constexpr size_t kRemembered = 1024;
   // RunIds further apart belong to different executables: the ranks have compiled different constants.
-  static constexpr uint32_t kMostSkipped = 256;
+  static constexpr uint32_t kMaxSkipped = 256;
   // Executables of one program with separate counters.
-  static constexpr size_t kMostCounters = 8;
+  static constexpr size_t kMaxCounters = 8;
   // Limit of counted programs. Beyond it all counters are reset, and each next launch has an unknown gap.
-  static constexpr size_t kMostCounted = 4096;
+  static constexpr size_t kMaxCounted = 4096;
 
   struct Sequence {
     std::deque<std::shared_ptr<Launch>> launches;   // the last kRemembered; between processes, consecutive
@@ -110,7 +110,7 @@ class Launches {
   // program itself counts it under another fingerprint.
   std::unordered_map<uint64_t, std::vector<int64_t>> last_run_ids_;
   bool counts_anew_ = false;
-  size_t most_programs_ = 64;   // above it, programs that XLA has freed are forgotten
+  size_t max_programs_ = 64;   // above it, programs that XLA has freed are forgotten
 };
 
 }  // namespace jaxccomp

@@ -41,8 +41,8 @@ struct MatchKey {
 class RecentOperations {
  public:
   void Add(const MatchKey& key, std::shared_ptr<const std::string> text) {
-    entries_.resize(kMost);
-    entries_[count_++ % kMost] = {key, std::move(text)};
+    entries_.resize(kMaxEntries);
+    entries_[count_++ % kMaxEntries] = {key, std::move(text)};
   }
   // Null if the operation is not among them.
   const std::string* Find(const MatchKey& key) const {
@@ -59,7 +59,7 @@ class RecentOperations {
     MatchKey key;
     std::shared_ptr<const std::string> text;
   };
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMaxEntries = 64;
   std::vector<Entry> entries_;   // empty before the first
   uint64_t count_ = 0;
 };

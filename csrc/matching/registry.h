@@ -37,14 +37,14 @@ class Registry {
   Communicator* Find(uint64_t id);
   std::vector<Communicator*> All() const;
   // A communicator that is created under that id later is broken from the start. Ids come from other processes, so at
-  // most kMostUnborn are remembered; beyond that, the members report the error.
+  // most kMaxUnborn are remembered; beyond that, the members report the error.
   void BreakUnborn(uint64_t id, Status why) {
-    if (unborn_.size() < kMostUnborn) unborn_[id] = std::move(why);
+    if (unborn_.size() < kMaxUnborn) unborn_[id] = std::move(why);
   }
   bool IsBrokenUnborn(uint64_t id) const { return unborn_.contains(id); }
 
  private:
-  static constexpr size_t kMostUnborn = 1 << 12;
+  static constexpr size_t kMaxUnborn = 1 << 12;
 
   Communicator* Insert(std::unique_ptr<Communicator> communicator);
   void Place(Communicator* communicator) const;   // on hosts

@@ -8,7 +8,7 @@
 namespace jaxccomp {
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 13;
+constexpr int64_t kMaxRanks = 1 << 13;
 
 Status Refuse(const std::string& what, double given, const std::string& allowed) {
   return {Code::kInvalidArgument,
@@ -62,8 +62,8 @@ Status Cluster::Check(bool coded) const {
   if (hosts.empty()) return {Code::kInvalidArgument, "a cluster needs at least one host"};
   int64_t ranks = 0;
   for (const HostCost& host : hosts) {
-    if (host.ranks < 1 || host.ranks > kMostRanks) {
-      return Refuse("ranks of a host", host.ranks, "1 to " + std::to_string(kMostRanks));
+    if (host.ranks < 1 || host.ranks > kMaxRanks) {
+      return Refuse("ranks of a host", host.ranks, "1 to " + std::to_string(kMaxRanks));
     }
     if (host.cores < 1 || host.cores > 4096) return Refuse("cores", host.cores, "1 to 4096");
     ranks += host.ranks;
@@ -71,8 +71,8 @@ Status Cluster::Check(bool coded) const {
       if (!status.ok()) return status;
     }
   }
-  if (ranks > kMostRanks) {
-    return Refuse("ranks", static_cast<double>(ranks), "at most " + std::to_string(kMostRanks));
+  if (ranks > kMaxRanks) {
+    return Refuse("ranks", static_cast<double>(ranks), "at most " + std::to_string(kMaxRanks));
   }
   if (ranks_per_process < 1) return Refuse("ranks of a process", ranks_per_process, "at least 1");
   for (Status status :
@@ -86,8 +86,8 @@ Status Cluster::Check(bool coded) const {
   if (!(codec.ratio >= 0.1 && codec.ratio <= 1e6)) {
     return Refuse("ratio of a codec", codec.ratio, "0.1 to 1e6");
   }
-  if (!(codec.most_code_bytes > 0 && codec.most_code_bytes <= 16)) {
-    return Refuse("memory for a code", codec.most_code_bytes, "above 0 and up to 16");
+  if (!(codec.max_code_bytes > 0 && codec.max_code_bytes <= 16)) {
+    return Refuse("memory for a code", codec.max_code_bytes, "above 0 and up to 16");
   }
   for (Status status : {CheckRate("encode rate", codec.encode_rate),
                         CheckRate("decode rate", codec.decode_rate),

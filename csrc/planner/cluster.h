@@ -19,7 +19,7 @@ struct PairCost {
 // Per core, in bytes of values.
 struct CodecCost {
   double ratio = 1;                      // bytes of values / encoded bytes
-  double most_code_bytes = 1;            // memory for a code, per byte of values
+  double max_code_bytes = 1;            // memory for a code, per byte of values
   double encode_rate = 0;
   double decode_rate = 0;
   double merge_rate = 0;                 // decode and reduce in one pass

@@ -27,7 +27,7 @@ int64_t EstimatedTasks(const Algorithm& algorithm, Problem problem, int ranks) {
 
 Status TooLarge(const Algorithm& algorithm, const Problem& problem) {
   int ranks = problem.ranks;
-  while (ranks > 2 && EstimatedTasks(algorithm, problem, ranks) > kMostTasks) ranks = ranks * 3 / 4;
+  while (ranks > 2 && EstimatedTasks(algorithm, problem, ranks) > kMaxTasks) ranks = ranks * 3 / 4;
   std::string text = std::string(Info(algorithm.collective).name) + " " +
                      std::string(algorithm.name) + " of " + std::to_string(problem.block_bytes) +
                      " bytes on " + std::to_string(problem.ranks) +
@@ -60,7 +60,7 @@ Result<Price> PriceOf(Collective collective, const std::string& algorithm, Probl
   price.algorithm = *found;
   const Symmetry symmetry = SymmetryOf(**found, problem, cluster);
   price.reduced = by == PriceBy::kEither && symmetry != Symmetry::kNone;
-  if (!price.reduced && EstimatedTasks(**found, problem, problem.ranks) > kMostTasks) {
+  if (!price.reduced && EstimatedTasks(**found, problem, problem.ranks) > kMaxTasks) {
     return TooLarge(**found, problem);
   }
   std::vector<RankTasks> ranks;

@@ -23,9 +23,9 @@ enum class PriceBy : uint8_t {
 };
 
 // `problem` describes the collective, without ranks and hosts, which the cluster gives. `algorithm` is a name that
-// callers use (algorithm_spec.h). If hosts differ and all ranks together have more than kMostTasks tasks, the result
+// callers use (algorithm_spec.h). If hosts differ and all ranks together have more than kMaxTasks tasks, the result
 // is kInvalidArgument, which names the largest possible number of ranks.
-inline constexpr int64_t kMostTasks = 40'000'000;
+inline constexpr int64_t kMaxTasks = 40'000'000;
 Result<Price> PriceOf(Collective collective, const std::string& algorithm, Problem problem,
                       const Cluster& cluster, PriceBy by = PriceBy::kEither,
                       double limit_seconds = std::numeric_limits<double>::infinity());

@@ -93,7 +93,7 @@ RankTasks PriceTasks(const Schedule& schedule, const Cluster& cluster, int64_t c
     if (task.kind != TaskKind::kSend && task.dst.space == Space::kCode) {
       const int64_t held = task.kind == TaskKind::kRecv
                                ? to.message_bytes
-                               : code_bytes(task.dst.bytes(), cluster.codec.most_code_bytes);
+                               : code_bytes(task.dst.bytes(), cluster.codec.max_code_bytes);
       made.block_bytes[scratch_count + task.dst.block] = BufferPool::TakenBytes(held);
     }
   }

@@ -14,8 +14,8 @@ constexpr int64_t kBlockBytes = 4 << 10;
 alignas(64) constexpr std::byte kZeros[kBlockBytes] = {};
 
 // The largest finite values.
-constexpr float kMostFloat16 = 65504;
-constexpr float kMostBFloat16 = 0x1.fep127f;
+constexpr float kMaxFloat16 = 65504;
+constexpr float kMaxBFloat16 = 0x1.fep127f;
 
 const std::byte* At(const void* base, int64_t offset_bytes) {
   return static_cast<const std::byte*>(base) + offset_bytes;
@@ -37,7 +37,7 @@ void AddResidualHalf(const Kernels& kernels, DType dtype, std::byte* dst, const 
     widen(x, At(values, offset_bytes), n);
     widen(y, At(decoded, offset_bytes), n);
     kernels.residual_float(x, old, x, y, n, static_cast<float>(times),
-                       brain ? kMostBFloat16 : kMostFloat16);
+                       brain ? kMaxBFloat16 : kMaxFloat16);
     narrow(dst + offset_bytes, x, n);
   }
 }

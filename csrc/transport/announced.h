@@ -36,7 +36,7 @@ template <typename Payload>
 class PayloadTable {
  public:
   // Limit of open payloads. A process that exceeds it is broken or hostile.
-  static constexpr size_t kMost = 1 << 20;
+  static constexpr size_t kMaxPayloads = 1 << 20;
 
   // Null if the payload has been received, sent or cancelled, or was never announced.
   Payload* Find(uint32_t number) {
@@ -73,11 +73,11 @@ class PayloadTable {
 template <typename Payload>
 class AnnouncedPayloads : public PayloadTable<Payload> {
  public:
-  using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMost;
+  using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMaxPayloads;
 
   // False: the number is in use, or the table is full.
   bool Add(uint32_t number, Payload payload) {
-    return payloads_.size() < kMost && payloads_.try_emplace(number, std::move(payload)).second;
+    return payloads_.size() < kMaxPayloads && payloads_.try_emplace(number, std::move(payload)).second;
   }
   // Removes a payload, which must exist.
   Payload Take(uint32_t number) { return std::move(payloads_.extract(number).mapped()); }
@@ -129,13 +129,13 @@ struct OutgoingPayload {
 template <typename Payload>
 class OutgoingPayloads : public PayloadTable<Payload> {
  public:
-  using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMost;
+  using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMaxPayloads;
 
   // Number of the next announced payload.
   uint32_t NextNumber() { return next_++; }
   // Whether the number was announced. If Find then returns null, the payload has been sent or cancelled.
   bool WasAnnounced(uint32_t number) const { return static_cast<int32_t>(next_ - number) > 0; }
-  bool full() const { return payloads_.size() >= kMost; }
+  bool full() const { return payloads_.size() >= kMaxPayloads; }
   Payload* Add(uint32_t number, Payload payload) { return &(payloads_[number] = std::move(payload)); }
   // Removes a payload, which must exist.
   Payload Take(uint32_t number) {

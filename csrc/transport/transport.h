@@ -97,7 +97,7 @@ static_assert(sizeof(Header) == 256);
 // Every transport sends a payload of up to this size with its header, except for one of kData beyond its credit.
 inline constexpr int64_t kAlongBytes = 7 << 10;
 // No transport to other processes sends a larger payload with its header.
-inline constexpr int64_t kMostAlongBytes = 8 << 10;
+inline constexpr int64_t kMaxAlongBytes = 8 << 10;
 
 // An announced payload that has not been pulled. Opaque to the runtime.
 struct Announced {

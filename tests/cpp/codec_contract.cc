@@ -331,14 +331,14 @@ void CheckReference(const Case& c, const Bytes& values, Workspace& workspace) {
   const ErrorBound bound = c.codec.Bound(c.dtype);
   if (!std::isfinite(bound.relative)) return;
   const double rounding = c.dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-11;
-  double most_difference = 0, most = 0;
+  double max_difference = 0, most = 0;
   for (int64_t i = 0; i < c.count; ++i) {
     const double x = ValueAt(c.dtype, &values[i * size]);
     most = std::max(most, std::fabs(x));
-    most_difference = std::max(most_difference, std::fabs(x - ValueAt(c.dtype, &ref[i * size])));
+    max_difference = std::max(max_difference, std::fabs(x - ValueAt(c.dtype, &ref[i * size])));
   }
   const double allowed =
-      (bound.relative + bound.block) * 1.01 * most_difference + bound.absolute + 3 * rounding * most;
+      (bound.relative + bound.block) * 1.01 * max_difference + bound.absolute + 3 * rounding * most;
   for (int64_t i = 0; i < c.count; ++i) {
     const double error =
         std::fabs(ValueAt(c.dtype, &decoded[i * size]) - ValueAt(c.dtype, &values[i * size]));

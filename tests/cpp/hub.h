@@ -58,9 +58,9 @@ class Hub {
     for (const auto& [pair, early] : early_) count += early;
     return count;
   }
-  int64_t MostEarly() {
+  int64_t MaxEarly() {
     std::lock_guard<std::mutex> lock(mutex_);
-    return most_early_;
+    return max_early_;
   }
 
   // Reports `process` as lost to every engine, at its next poll.
@@ -101,7 +101,7 @@ class Hub {
   uint64_t next_id_ = 1;
   std::map<std::pair<int, int>, int64_t> early_;   // by from, to
   std::map<int, std::vector<int>> disconnected_;   // by process
-  int64_t most_early_ = 0;
+  int64_t max_early_ = 0;
 };
 
 class HubTransport final : public Transport {
@@ -152,7 +152,7 @@ class HubTransport final : public Transport {
         eager = early < hub_->early_messages;
         early += eager;
         // A message that is being kept counts twice until it counts as taken.
-        if (eager) hub_->most_early_ = std::max(hub_->most_early_, early);
+        if (eager) hub_->max_early_ = std::max(hub_->max_early_, early);
       }
       // A send may complete at once or in a later poll: test both.
       at_once = eager && random_() % 2 == 0;

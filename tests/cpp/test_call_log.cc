@@ -39,7 +39,7 @@ TEST(call_log_failed_calls_have_no_seconds) {
   CHECK_EQ(counts.failed, 1);
   CHECK_EQ(counts.sum.sent_bytes, 6);
   CHECK_EQ(counts.sum.seconds, 7.0);
-  CHECK_EQ(counts.most_seconds, 4.0);
+  CHECK_EQ(counts.max_seconds, 4.0);
   CHECK_EQ(counts.MedianSeconds(), 2.0);
 }
 
@@ -48,18 +48,18 @@ TEST(call_log_the_median_is_of_the_last_calls) {
   for (size_t i = 0; i < 1000; ++i) counts.Add({.seconds = 100}, false);
   for (size_t i = 0; i < CallCounts::kRecent; ++i) counts.Add({.seconds = i % 2 == 0 ? 1.0 : 2.0}, false);
   CHECK_EQ(counts.MedianSeconds(), 1.5);
-  CHECK_EQ(counts.most_seconds, 100.0);
+  CHECK_EQ(counts.max_seconds, 100.0);
 }
 
 TEST(call_log_is_bounded) {
   CallLog log;
-  for (size_t i = 0; i < 2 * CallLog::kMostRows; ++i) {
+  for (size_t i = 0; i < 2 * CallLog::kMaxRows; ++i) {
     RowOf(log, At("a.py:" + std::to_string(i)))->counts.Add({.sent_bytes = 1}, false);
   }
   const auto rows = log.Take().rows;
-  CHECK_EQ(rows.size(), CallLog::kMostRows + 1);
+  CHECK_EQ(rows.size(), CallLog::kMaxRows + 1);
   CHECK_EQ(rows.back().text, "");
-  CHECK_EQ(rows.back().counts.sum.sent_bytes, static_cast<int64_t>(CallLog::kMostRows));
+  CHECK_EQ(rows.back().counts.sum.sent_bytes, static_cast<int64_t>(CallLog::kMaxRows));
 }
 
 TEST(call_log_begins_anew) {

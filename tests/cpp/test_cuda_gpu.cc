@@ -30,7 +30,7 @@ class AtOnce final : public cuda::CudaApi {
   int Begin() override { return ++users_, kSuccess; }
   void End() override { --users_; }
   int Allocate(std::byte** memory, int64_t bytes, CUstream_st*) override {
-    if (bytes > most_bytes) return 2;
+    if (bytes > max_bytes) return 2;
     CHECK(users_ > 0);
     *memory = static_cast<std::byte*>(std::aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256)));
     taken_[*memory] = bytes;
@@ -42,8 +42,8 @@ class AtOnce final : public cuda::CudaApi {
     return kSuccess;
   }
   int FreeBytes(int64_t* free_bytes, int64_t* all_bytes) override {
-    *free_bytes = most_bytes;
-    *all_bytes = 4 * most_bytes;
+    *free_bytes = max_bytes;
+    *all_bytes = 4 * max_bytes;
     return kSuccess;
   }
   int AllocatePinned(std::byte** memory, int64_t bytes) override { return Allocate(memory, bytes, nullptr); }
@@ -66,7 +66,7 @@ class AtOnce final : public cuda::CudaApi {
     return next_error;
   }
 
-  int64_t most_bytes = int64_t{1} << 30;
+  int64_t max_bytes = int64_t{1} << 30;
   int next_error = kSuccess;
 
  private:
@@ -185,7 +185,7 @@ TEST(cuda_gpu_says_what_cuda_said) {
   const Codec& codec = FindCodec("lossless");
   Bytes values(4000), code(static_cast<size_t>(codec.MaxEncodedBytes(DType::kFloat32, 1000)));
   int64_t bytes = 0;
-  rig.api.most_bytes = 10;
+  rig.api.max_bytes = 10;
   const Gpu::EncodeRun encode = {&codec, DType::kFloat32, values.data(), 1000, code, &bytes};
   const Status full = rig.gpu.Encode({&encode, 1}, nullptr);
   CHECK_EQ(full.code(), Code::kUnavailable);

@@ -54,7 +54,7 @@ bool DecodedByCpu(Layout layout, std::span<const std::byte> code, int64_t words,
 }
 
 Bytes EncodedByKernels(Layout layout, const Bytes& values, int64_t offset = 0,
-                       int64_t most_blocks = 0) {
+                       int64_t max_blocks = 0) {
   const int64_t words = static_cast<int64_t>(values.size()) / WordBytes(layout);
   Guarded src(values.size(), offset);
   src.Fill(values);
@@ -72,9 +72,9 @@ Bytes EncodedByKernels(Layout layout, const Bytes& values, int64_t offset = 0,
                                                 .dst = dst.data(),
                                                 .size = &size,
                                                 .workspace = workspace.data(),
-                                                .most_blocks = most_blocks}),
+                                                .max_blocks = max_blocks}),
              0);
-    CHECK(most_blocks == 0 || launcher.last_blocks == std::min(most_blocks, cuda::SegmentsOf(words)));
+    CHECK(max_blocks == 0 || launcher.last_blocks == std::min(max_blocks, cuda::SegmentsOf(words)));
     CHECK(workspace.Intact());
     return 0;
   });

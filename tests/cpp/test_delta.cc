@@ -197,9 +197,9 @@ struct KernelResults {
 void RunLanes(decltype(Kernels::encode_few) encode, decltype(Kernels::decode_few) decode, int lanes,
               const std::vector<uint64_t>& bits, int64_t count, const LaneModel& model,
               KernelResults* r) {
-  std::vector<std::byte> bytes(static_cast<size_t>(4 * count + 8 * kMostLanes + 2 * kPad));
+  std::vector<std::byte> bytes(static_cast<size_t>(4 * count + 8 * kMaxLanes + 2 * kPad));
   std::byte* const end = bytes.data() + bytes.size() - kPad;
-  std::vector<uint32_t> states(static_cast<size_t>(lanes), kLeastLaneState);
+  std::vector<uint32_t> states(static_cast<size_t>(lanes), kMinLaneState);
   const std::vector<uint32_t> first = states;
   std::byte* begin = end;
   for (int times = 0; times < 2; ++times) {
@@ -299,7 +299,7 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
     if (r.classes[static_cast<size_t>(i)] == 3) bits[i / 64] &= ~(uint64_t{1} << (i % 64));
   }
   RunLanes(kernels.encode_few, kernels.decode_few, kFewLanes, bits, count, lanes, &r);
-  RunLanes(kernels.encode_most, kernels.decode_most, kMostLanes, bits, count, lanes, &r);
+  RunLanes(kernels.encode_max, kernels.decode_max, kMaxLanes, bits, count, lanes, &r);
   // Contents beyond the last element are undefined.
   r.kept.resize(changes_size);
   r.lengths.resize(changes_size);

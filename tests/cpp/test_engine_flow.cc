@@ -78,7 +78,7 @@ TEST(engine_root_that_runs_ahead) {
           CHECK_EQ(ValuesOf<int32_t>(visit.out)[7], expected);
         }
       });
-      CHECK(team.hub().MostEarly() <= credit);
+      CHECK(team.hub().MaxEarly() <= credit);
       CheckNoneEarly(team);
     }
   }

@@ -25,7 +25,7 @@ Cluster FastHosts(int hosts, int ranks = 1) {
   cluster.within_process = cluster.within_host = {.latency_seconds = 1e-9, .bytes_per_second = 1e17};
   cluster.between_hosts = {.latency_seconds = 1e-9, .bytes_per_second = 1e17};
   cluster.copy_rate = cluster.merge_rate = 1e17;
-  cluster.codec = {.ratio = 2, .most_code_bytes = 0.5, .encode_rate = 1e17, .decode_rate = 1e17,
+  cluster.codec = {.ratio = 2, .max_code_bytes = 0.5, .encode_rate = 1e17, .decode_rate = 1e17,
                    .merge_rate = 1e17};
   return cluster;
 }
@@ -41,7 +41,7 @@ Cluster SlowHosts(int hosts, int ranks = 1) {
   cluster.copy_rate = 9e9;
   cluster.merge_rate = 7e9;
   cluster.task_seconds = 1e-6;
-  cluster.codec = {.ratio = 1.5, .most_code_bytes = 1, .encode_rate = 3e9, .decode_rate = 4e9,
+  cluster.codec = {.ratio = 1.5, .max_code_bytes = 1, .encode_rate = 3e9, .decode_rate = 4e9,
                    .merge_rate = 2.5e9};
   return cluster;
 }

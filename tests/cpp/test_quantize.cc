@@ -165,9 +165,9 @@ TEST(quantize_flushed_subnormals_change_nothing) {
 }
 
 TEST(quantize_greatest_values_stay_finite) {
-  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kMaxValue = std::numeric_limits<float>::max();
   for (const char* name : kNames) {
-    for (float value : {kMost, -kMost, 0x1.ffp127f, 0x1.fep127f, 0x1p127f, 0x1.02p126f}) {
+    for (float value : {kMaxValue, -kMaxValue, 0x1.ffp127f, 0x1.fep127f, 0x1p127f, 0x1.02p126f}) {
       for (float y : RoundTrip(name, Floats(33, value))) {
         if (!CHECK(std::isfinite(y) && std::fabs(y - value) <= std::fabs(value) / 16)) return;
       }

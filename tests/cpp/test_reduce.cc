@@ -487,7 +487,7 @@ void CheckNarrowed(const Kernels& k, const char* what, const std::vector<uint16_
 }
 
 TEST(reduce_bfloat16_beyond_floats_on_the_way) {
-  constexpr uint16_t kLarge = 0x7f62, kMost = 0x7f7f, kInfinity = 0x7f80, kSign = 0x8000;   // 3.0e38
+  constexpr uint16_t kLarge = 0x7f62, kMaxValue = 0x7f7f, kInfinity = 0x7f80, kSign = 0x8000;   // 3.0e38
   const auto reduced = [](const Kernels& k, std::vector<uint16_t> values, int64_t divisor) {
     std::vector<std::vector<uint16_t>> rows;
     std::vector<const void*> sources;
@@ -500,8 +500,8 @@ TEST(reduce_bfloat16_beyond_floats_on_the_way) {
   };
   for (const Kernels* k : RunnableKernels()) {
     CHECK_EQ(reduced(*k, {kLarge, kLarge, kLarge, kLarge}, 4), kLarge);
-    CHECK_EQ(reduced(*k, {kMost, kMost, kMost, kMost, kMost}, 5), kMost);
-    CHECK_EQ(reduced(*k, {kMost, kMost}, 2), kMost);
+    CHECK_EQ(reduced(*k, {kMaxValue, kMaxValue, kMaxValue, kMaxValue, kMaxValue}, 5), kMaxValue);
+    CHECK_EQ(reduced(*k, {kMaxValue, kMaxValue}, 2), kMaxValue);
     CHECK_EQ(reduced(*k, {kLarge, kLarge, kLarge | kSign}, 1), kLarge);
     CHECK_EQ(reduced(*k, {kLarge, kLarge, kLarge}, 1), kInfinity);
     CHECK_EQ(reduced(*k, {kInfinity, kLarge, kLarge}, 3), kInfinity);

@@ -15,22 +15,22 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kMost = std::numeric_limits<float>::max();
+constexpr float kMaxValue = std::numeric_limits<float>::max();
 
 TEST(lost_of_floats) {
-  const std::vector<float> values = {3, -1, kInfinity, 5, kNan, kMost, -kMost, kMost, 0};
-  const std::vector<float> decoded = {2.5, 1, 1, kInfinity, 0, 0, kMost, 0, -0.0f};
-  const std::vector<float> before = {10, 10, 10, 10, 10, 10, 10, kMost, 0};
+  const std::vector<float> values = {3, -1, kInfinity, 5, kNan, kMaxValue, -kMaxValue, kMaxValue, 0};
+  const std::vector<float> decoded = {2.5, 1, 1, kInfinity, 0, 0, kMaxValue, 0, -0.0f};
+  const std::vector<float> before = {10, 10, 10, 10, 10, 10, 10, kMaxValue, 0};
   std::vector<float> lost(values.size());
   const auto count = static_cast<int64_t>(values.size());
   AddResidual(DType::kFloat32, lost.data(), nullptr, values.data(), decoded.data(), count, 1);
-  CHECK(lost == std::vector<float>({0.5, -2, 0, 0, 0, kMost, 0, kMost, 0}));
+  CHECK(lost == std::vector<float>({0.5, -2, 0, 0, 0, kMaxValue, 0, kMaxValue, 0}));
   AddResidual(DType::kFloat32, lost.data(), before.data(), values.data(), decoded.data(), count, 4);
-  CHECK(lost == std::vector<float>({12, 2, 10, 10, 10, 10, 10, kMost, 0}));
+  CHECK(lost == std::vector<float>({12, 2, 10, 10, 10, 10, 10, kMaxValue, 0}));
   // In place; one sum overflows.
   lost = before;
   AddResidual(DType::kFloat32, lost.data(), lost.data(), values.data(), decoded.data(), count, 1);
-  CHECK(lost == std::vector<float>({10.5, 8, 10, 10, 10, kMost, 10, 0, 0}));
+  CHECK(lost == std::vector<float>({10.5, 8, 10, 10, 10, kMaxValue, 10, 0, 0}));
 }
 
 TEST(lost_of_half_types) {

@@ -87,8 +87,8 @@ TEST(sign_onebit_keeps_both_means) {
         (Floats{4.0f / 3, -3, 4.0f / 3, -3, 4.0f / 3}));
   CHECK(RoundTrip("onebit", {-1, -2}) == (Floats{-1.5f, -1.5f}));
   // A sum beyond float's range.
-  constexpr float kMost = std::numeric_limits<float>::max();
-  CHECK(RoundTrip("onebit", Floats(2000, -kMost)) == Floats(2000, -kMost));
+  constexpr float kMaxValue = std::numeric_limits<float>::max();
+  CHECK(RoundTrip("onebit", Floats(2000, -kMaxValue)) == Floats(2000, -kMaxValue));
 }
 
 TEST(sign_ternary_rounds) {

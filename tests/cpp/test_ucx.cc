@@ -133,7 +133,7 @@ void CheckPromises(int ranks, const Settings& settings) {
                                         16 * kKiB + 1,
                                         UcxOutgoing::kFragmentBytes,
                                         UcxOutgoing::kFragmentBytes + 1,
-                                        UcxOutgoing::kLeastLocatedBytes,
+                                        UcxOutgoing::kMinLocatedBytes,
                                         kKiB * kKiB};
     CheckMisuse(*node);
     CheckExchange(node, sizes, 3, 1, 1);
@@ -141,7 +141,7 @@ void CheckPromises(int ranks, const Settings& settings) {
     CheckExchange(node, sizes, 2, 1, 3);
     CheckExchange(node, sizes, 2, 5, 3);
     // More pieces than a descriptor lists.
-    CheckExchange(node, {200 * kKiB}, 2, static_cast<int>(LocatedPayload::kMostParts) + 3, 300);
+    CheckExchange(node, {200 * kKiB}, 2, static_cast<int>(LocatedPayload::kMaxParts) + 3, 300);
     CheckExchange(node, {0, 8, 200, 20 * kKiB}, 100, 1, 1);
     constexpr int kPulled = 40;
     const int64_t credit = settings.credit_bytes < 0 ? UcxTransport::CreditBytes(ranks)
@@ -645,7 +645,7 @@ TEST(Ucx_SendsInOrderWhereItHasToWait) {
   if (!transfer.Begin()) return;
   CHECK(transfer.Poll([&] { return transfer.pulled.calls == 1 && transfer.sent.calls == 1; }));
   CHECK(transfer.into == transfer.payload);
-  CHECK(transfer.receiver().MostHeldBytes() <= UcxOutgoing::kFragmentBytes);
+  CHECK(transfer.receiver().MaxHeldBytes() <= UcxOutgoing::kFragmentBytes);
 }
 
 TEST(Ucx_FreezesWithTransfersUnderWay) {

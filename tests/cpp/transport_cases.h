@@ -25,7 +25,7 @@
 namespace jaxccomp {
 
 // The longest eager payload.
-inline constexpr int64_t kEagerBytes = kMostAlongBytes;
+inline constexpr int64_t kEagerBytes = kMaxAlongBytes;
 
 using Bytes = std::vector<std::byte>;
 

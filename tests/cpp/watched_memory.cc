@@ -21,8 +21,8 @@ struct WatchedMemory::Region {
 };
 
 struct FaultHandler {
-  static constexpr size_t kMost = 256;
-  static inline WatchedMemory::Region regions[kMost];
+  static constexpr size_t kMaxRegions = 256;
+  static inline WatchedMemory::Region regions[kMaxRegions];
   static inline struct sigaction before;
 
   static void OnFault(int, siginfo_t* info, void*) {
@@ -64,7 +64,7 @@ WatchedMemory::WatchedMemory(size_t bytes) {
     region_ = &region;
     return;
   }
-  CHECK(false);   // more regions than kMost
+  CHECK(false);   // more regions than kMaxRegions
 }
 
 WatchedMemory::~WatchedMemory() {

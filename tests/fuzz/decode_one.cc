@@ -10,7 +10,7 @@ namespace jaxccomp::testing {
 namespace {
 
 // Several segments of "lossless", or several blocks of any other codec.
-constexpr int64_t kMostValueBytes = 1 << 20;
+constexpr int64_t kMaxValueBytes = 1 << 20;
 
 // Every codec alone and before a second stage.
 const std::vector<std::shared_ptr<const Codec>>& Codecs() {
@@ -39,7 +39,7 @@ std::vector<std::byte> References(size_t bytes) {
 
 void DecodeFrameBytes(std::span<const std::byte> bytes) {
   const auto header = ReadFrameHeader(bytes);
-  if (!header.ok() || header->value_bytes() > kMostValueBytes) return;
+  if (!header.ok() || header->value_bytes() > kMaxValueBytes) return;
   Workspace workspace;
   std::vector<std::byte> values(static_cast<size_t>(header->value_bytes()));
   const std::vector<std::byte> ref(header->delta ? values.size() : 0);

@@ -47,7 +47,7 @@ Cluster ClusterOf(const py::dict& given) {
 // (ratio, max encoded bytes / value bytes, encode rate, decode rate, merge rate, lossless).
 CodecCost CodecOf(const py::tuple& row) {
   return {.ratio = row[0].cast<double>(),
-          .most_code_bytes = row[1].cast<double>(),
+          .max_code_bytes = row[1].cast<double>(),
           .encode_rate = row[2].cast<double>(),
           .decode_rate = row[3].cast<double>(),
           .merge_rate = row[4].cast<double>(),

@@ -140,7 +140,7 @@ class Block {
     const Changes changes = scratch_.changes();
     if (mode == Mode::kEvents) {
       const int64_t count = TakeNumber(&from);
-      if (group_bits > kMostGroupBits || count <= 0 || count > count_) return false;
+      if (group_bits > kMaxGroupBits || count <= 0 || count > count_) return false;
       const Weights weights(model);
       kernels_.sums(scratch_.classes.data(), count_, weights.of, scratch_.sums.data());
       if (!DecodeEvents(from, scratch_.sums, scratch_.classes.data(), weights, group_bits, count,
@@ -166,7 +166,7 @@ class Block {
                                             int64_t count) {
     const int group_bits = GroupBits(count, std::ssize(map_));
     std::byte* const begin =
-        scratch_.Bytes(1 + kMostModelBytes + 5 + MostEventBytes(count, count_));
+        scratch_.Bytes(1 + kMaxModelBytes + 5 + MaxEventBytes(count, count_));
     std::byte* at = Begin(Mode::kEvents, group_bits, model, begin);
     at = PutNumber(at, static_cast<uint64_t>(count));
     const Weights weights(model);
@@ -179,7 +179,7 @@ class Block {
                                            const ClassCounts& changed, int64_t count) {
     scratch_.lanes.Prepare(kernels_, model, map_, scratch_.classes.data(), count_, changes,
                            changed, count);
-    std::byte* const begin = scratch_.Bytes(1 + kMostModelBytes + scratch_.lanes.MostBytes());
+    std::byte* const begin = scratch_.Bytes(1 + kMaxModelBytes + scratch_.lanes.MaxBytes());
     return {begin, scratch_.lanes.Encode(kernels_, Begin(Mode::kLanes, 0, model, begin))};
   }
 
@@ -212,17 +212,17 @@ class Delta final : public Codec {
  protected:
   Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,
                            const CodingContext& context) const override {
-    const int64_t most_bytes = MaxEncodedBytes(dtype, count);
+    const int64_t max_bytes = MaxEncodedBytes(dtype, count);
     if (context.ref != nullptr && (kCoded & SetOf(dtype)) != 0 && count > 0) {
       const int64_t bytes = WithWord(dtype, [&](auto word) {
         return EncodeBlocks<decltype(word)>(static_cast<const std::byte*>(src), count, dst,
-                                            most_bytes, context);
+                                            max_bytes, context);
       });
       if (bytes > 0) return bytes;
     }
     dst[0] = static_cast<std::byte>(Kind::kLossless);
     Result<int64_t> bytes = lossless_->Encode(
-        dtype, src, count, {dst + 1, static_cast<size_t>(most_bytes - 1)}, context);
+        dtype, src, count, {dst + 1, static_cast<size_t>(max_bytes - 1)}, context);
     if (bytes.ok()) *bytes += 1;
     return bytes;
   }
@@ -251,7 +251,7 @@ class Delta final : public Codec {
  private:
   // Returns 0 if "lossless" is smaller.
   template <typename F>
-  int64_t EncodeBlocks(const std::byte* src, int64_t count, std::byte* dst, int64_t most_bytes,
+  int64_t EncodeBlocks(const std::byte* src, int64_t count, std::byte* dst, int64_t max_bytes,
                        const CodingContext& context) const {
     constexpr int64_t kWordBytes = Block<F>::kWordBytes;
     const auto* ref = static_cast<const std::byte*>(context.ref);
@@ -270,7 +270,7 @@ class Delta final : public Codec {
       const std::span<const std::byte> bytes =
           changes == 0 ? std::span<const std::byte>(kSameBlock)
                        : block.Encode(values, refs, changes);
-      if (at - dst + std::ssize(bytes) + 5 > most_bytes) return 0;
+      if (at - dst + std::ssize(bytes) + 5 > max_bytes) return 0;
       at = PutNumber(at, bytes.size());
       at = std::ranges::copy(bytes, at).out;
     }

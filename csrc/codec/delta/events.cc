@@ -76,11 +76,11 @@ Weights::Weights(const Model& model) {
 
 int GroupBits(int64_t changes, int64_t granules) {
   int bits = 0;
-  while (bits < kMostGroupBits && changes * 8 << (bits + 1) <= granules * 7) ++bits;
+  while (bits < kMaxGroupBits && changes * 8 << (bits + 1) <= granules * 7) ++bits;
   return bits;
 }
 
-int64_t MostEventBytes(int64_t changes, int64_t values) {
+int64_t MaxEventBytes(int64_t changes, int64_t values) {
   // A change takes at most 24 bits for its position, 16 for its presence, 12 for its direction and for each unary
   // bit of its symbol, and 30 raw bits; the end of a group takes at most 16.
   return changes * (3 + 2 + 2 * (1 + kSymbols) + 4) + values / kGranule * 2 + 64;

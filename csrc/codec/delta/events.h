@@ -24,12 +24,12 @@ struct Weights {
 };
 
 // log2 of the granules in a group; chosen so that a group seldom has more than one change.
-inline constexpr int kMostGroupBits = 6;
+inline constexpr int kMaxGroupBits = 6;
 int GroupBits(int64_t changes, int64_t granules);
 
 // `classes`: of all values. `sums`: the weight of each granule. `changes` has `count` changes. Returns the end
-// of the code; `at` has room for MostEventBytes.
-int64_t MostEventBytes(int64_t changes, int64_t values);
+// of the code; `at` has room for MaxEventBytes.
+int64_t MaxEventBytes(int64_t changes, int64_t values);
 std::byte* EncodeEvents(std::span<const uint64_t> map, std::span<const uint32_t> sums,
                         const uint8_t* classes, const Weights& weights, int group_bits,
                         const Changes& changes, int64_t count, std::byte* at);

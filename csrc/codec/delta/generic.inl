@@ -227,7 +227,7 @@ template <int kLanes>
     if (i % 64 == 0) bits[i / 64] = 0;
     bits[i / 64] |= static_cast<uint64_t>(bit) << (i % 64);
     x = bit ? (kLaneScale - zero) * (x >> kLaneBits) + slot - zero : zero * (x >> kLaneBits) + slot;
-    if (x < kLeastLaneState) {
+    if (x < kMinLaneState) {
       if (end - at < 2) return nullptr;
       uint16_t word;
       std::memcpy(&word, at, 2);

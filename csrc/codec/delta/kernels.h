@@ -17,11 +17,11 @@
 namespace jaxccomp::delta {
 
 // Bits are coded by interleaved rANS states, bit i by state i % lanes. Each step of a state waits for the state's
-// previous step: kMostLanes states keep a processor busy; for few changes, kFewLanes states take fewer bytes.
-inline constexpr int kFewLanes = 32, kMostLanes = 64;
+// previous step: kMaxLanes states keep a processor busy; for few changes, kFewLanes states take fewer bytes.
+inline constexpr int kFewLanes = 32, kMaxLanes = 64;
 inline constexpr int kLaneBits = 15;                    // of a probability
 inline constexpr uint32_t kLaneScale = 1 << kLaneBits;
-inline constexpr uint32_t kLeastLaneState = 1 << 15;    // to 2^31, refilled by 16 bits
+inline constexpr uint32_t kMinLaneState = 1 << 15;    // to 2^31, refilled by 16 bits
 
 // By class: the share of a 0 in kLaneScale: 2 to kLaneScale - 2 (a reciprocal cannot divide by 1), or kLaneScale.
 struct LaneModel {
@@ -86,13 +86,13 @@ struct Kernels {
   // Code bits, the last one first, as words from `end` downwards. Return the start. By number of lanes.
   std::byte* (*encode_few)(const uint64_t* bits, const uint8_t* classes, int64_t count,
                            const LaneModel& model, uint32_t* states, std::byte* end);
-  std::byte* (*encode_most)(const uint64_t* bits, const uint8_t* classes, int64_t count,
+  std::byte* (*encode_max)(const uint64_t* bits, const uint8_t* classes, int64_t count,
                             const LaneModel& model, uint32_t* states, std::byte* end);
   // The inverse. Return the end of the bytes taken, or nullptr if it is past `end`. `zero`: LaneModel::zero.
   const std::byte* (*decode_few)(const std::byte* at, const std::byte* end,
                                  const uint8_t* classes, int64_t count, const uint32_t* zero,
                                  uint32_t* states, uint64_t* bits);
-  const std::byte* (*decode_most)(const std::byte* at, const std::byte* end,
+  const std::byte* (*decode_max)(const std::byte* at, const std::byte* end,
                                   const uint8_t* classes, int64_t count, const uint32_t* zero,
                                   uint32_t* states, uint64_t* bits);
 };

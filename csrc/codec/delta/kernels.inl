@@ -299,8 +299,8 @@ const Kernels JAXCCOMP_KERNELS = {
     .put_low = PutLow,
     .take_low = TakeLow,
     .encode_few = EncodeLanesBy<kFewLanes>,
-    .encode_most = EncodeLanesBy<kMostLanes>,
+    .encode_max = EncodeLanesBy<kMaxLanes>,
     .decode_few = DecodeLanesBy<kFewLanes>,
-    .decode_most = DecodeLanesBy<kMostLanes>};
+    .decode_max = DecodeLanesBy<kMaxLanes>};
 
 }  // namespace jaxccomp::delta

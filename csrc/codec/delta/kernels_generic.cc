@@ -26,8 +26,8 @@ const Kernels kGenericKernels = {
     .put_low = PutLowOf,
     .take_low = TakeLowOf,
     .encode_few = EncodeLanes<kFewLanes>,
-    .encode_most = EncodeLanes<kMostLanes>,
+    .encode_max = EncodeLanes<kMaxLanes>,
     .decode_few = DecodeLanes<kFewLanes>,
-    .decode_most = DecodeLanes<kMostLanes>};
+    .decode_max = DecodeLanes<kMaxLanes>};
 
 }  // namespace jaxccomp::delta

@@ -16,7 +16,7 @@ constexpr uint32_t kOwnFrom = 64;
 constexpr int kRestBits = 6;
 constexpr int64_t kSampleStride = 16;
 // From this many changes, more lanes are worth the bytes of their states.
-constexpr int64_t kMostLanesFrom = 16384;
+constexpr int64_t kMaxLanesFrom = 16384;
 
 // Probabilities of a 1 are (2 b + 1) / 512.
 uint8_t LikelihoodOf(uint64_t ones, uint64_t all) {
@@ -34,7 +34,7 @@ uint32_t ZeroSizeOfRate(int rate) {
 
 // The probabilities of a pass: a bit set of the classes with their own probability, the common probability of the
 // other classes, then the probability of each class in the set.
-constexpr int64_t kMostPassBytes = 3 + kClasses;
+constexpr int64_t kMaxPassBytes = 3 + kClasses;
 std::byte* WriteLikelihoods(const ClassCounts& counts, const ClassCounts& ones, LaneModel* model,
                             std::byte* at) {
   uint16_t own = 0;
@@ -103,7 +103,7 @@ void Lanes::Prepare(const Kernels& kernels, const Model& model, std::span<const 
   for (int c = 0; c < kClasses; ++c) map_.model.Set(c, ZeroSizeOfRate(model.rate[c]));
   changes_ = changes;
   count_ = count;
-  lanes_ = count < kMostLanesFrom ? kFewLanes : kMostLanes;
+  lanes_ = count < kMaxLanesFrom ? kFewLanes : kMaxLanes;
   away_.Reserve(count);
   away_.bits = changes.away;
   away_.classes = changes.classes;
@@ -174,7 +174,7 @@ void Lanes::Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* c
   const int64_t few = count_ / 1024 + 8;
   const ClassCounts* of = &counts;
   int& depth = ladder->depth;
-  for (depth = 0; depth < kMostDepth && count > few; ++depth) {
+  for (depth = 0; depth < kMaxDepth && count > few; ++depth) {
     Pass& pass = ladder->passes[static_cast<size_t>(depth)];
     pass.Reserve(count);
     pass.classes = classes;
@@ -193,20 +193,20 @@ void Lanes::Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* c
 }
 
 // The most bytes of the rANS stream of all passes.
-int64_t Lanes::MostStreamBytes() const {
+int64_t Lanes::MaxStreamBytes() const {
   int64_t bits = 0;
   for (const Pass* pass : passes_) bits += pass->count;
-  return 2 * bits + 4 * kMostLanes;
+  return 2 * bits + 4 * kMaxLanes;
 }
 
-int64_t Lanes::MostBytes() const {
-  const auto most_header_bytes = 2 + kClasses + std::ssize(passes_) * kMostPassBytes + 5;
-  return most_header_bytes + MostStreamBytes() + 5 * count_ + kPad;
+int64_t Lanes::MaxBytes() const {
+  const auto max_header_bytes = 2 + kClasses + std::ssize(passes_) * kMaxPassBytes + 5;
+  return max_header_bytes + MaxStreamBytes() + 5 * count_ + kPad;
 }
 
 std::byte* Lanes::Encode(const Kernels& kernels, std::byte* at) {
   *at++ = static_cast<std::byte>(up_.depth | down_.depth << 4);
-  *at++ = static_cast<std::byte>(has_pivots_ | (lanes_ == kMostLanes) << 1);
+  *at++ = static_cast<std::byte>(has_pivots_ | (lanes_ == kMaxLanes) << 1);
   if (has_pivots_) {
     std::memcpy(at, pivots_.data(), kClasses);
     at += kClasses;
@@ -216,11 +216,11 @@ std::byte* Lanes::Encode(const Kernels& kernels, std::byte* at) {
   }
 
   // rANS encodes backwards.
-  std::byte* const end = at + 5 + MostStreamBytes();
+  std::byte* const end = at + 5 + MaxStreamBytes();
   std::byte* begin = end;
-  uint32_t states[kMostLanes];
-  std::ranges::fill(states, kLeastLaneState);
-  const auto encode = lanes_ == kMostLanes ? kernels.encode_most : kernels.encode_few;
+  uint32_t states[kMaxLanes];
+  std::ranges::fill(states, kMinLaneState);
+  const auto encode = lanes_ == kMaxLanes ? kernels.encode_max : kernels.encode_few;
   for (size_t i = passes_.size(); i-- > 0;) {
     const Pass& pass = *passes_[i];
     begin = encode(pass.bits, pass.classes, pass.count, pass.model, states, begin);
@@ -246,7 +246,7 @@ bool Lanes::ReadHeader(const Model& model, std::span<const std::byte>* from) {
   up_.depth = static_cast<int>((*from)[0]) & 15;
   down_.depth = static_cast<int>((*from)[0]) >> 4;
   has_pivots_ = ((*from)[1] & std::byte{1}) != std::byte{0};
-  lanes_ = ((*from)[1] & std::byte{2}) != std::byte{0} ? kMostLanes : kFewLanes;
+  lanes_ = ((*from)[1] & std::byte{2}) != std::byte{0} ? kMaxLanes : kFewLanes;
   if (!has_pivots_ && down_.depth > 0) return false;
   *from = from->subspan(2);
   if (has_pivots_) {
@@ -267,7 +267,7 @@ class Lanes::Stream {
  public:
   Stream(const Kernels& kernels, int lanes, std::span<const std::byte> from)
       : kernels_(kernels),
-        decode_(lanes == kMostLanes ? kernels.decode_most : kernels.decode_few),
+        decode_(lanes == kMaxLanes ? kernels.decode_max : kernels.decode_few),
         lanes_(static_cast<size_t>(lanes)),
         at_(from.data() + 4 * lanes),
         end_(from.data() + from.size()) {
@@ -291,7 +291,7 @@ class Lanes::Stream {
   }
   bool AllTaken() const {
     return at_ == end_ && std::ranges::all_of(std::span(states_, lanes_),
-                                              [](uint32_t x) { return x == kLeastLaneState; });
+                                              [](uint32_t x) { return x == kMinLaneState; });
   }
 
  private:
@@ -300,7 +300,7 @@ class Lanes::Stream {
   const size_t lanes_;
   const std::byte* at_;
   const std::byte* const end_;
-  uint32_t states_[kMostLanes];
+  uint32_t states_[kMaxLanes];
 };
 
 // Goes from the last pass back to the first one. Returns the symbols of the first pass's entries.

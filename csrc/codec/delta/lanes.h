@@ -28,8 +28,8 @@ class Lanes {
   void Prepare(const Kernels& kernels, const Model& model, std::span<const uint64_t> map,
                const uint8_t* classes, int64_t values, const Changes& changes,
                const ClassCounts& counts, int64_t count);
-  // Encode returns the end; `at` has room for MostBytes.
-  int64_t MostBytes() const;
+  // Encode returns the end; `at` has room for MaxBytes.
+  int64_t MaxBytes() const;
   std::byte* Encode(const Kernels& kernels, std::byte* at);
 
   // The inverse: sets the map and the changes. Returns the number of changes; -1 if `from` is invalid. kPad bytes
@@ -50,10 +50,10 @@ class Lanes {
     std::vector<uint8_t> ones;      // classes of the entries whose bit is set
     std::vector<uint8_t> symbols;   // of the same entries; when decoding, of all entries
   };
-  static constexpr int kMostDepth = 15;
+  static constexpr int kMaxDepth = 15;
   // The passes over symbols on one side of the pivots.
   struct Ladder {
-    std::array<Pass, kMostDepth> passes;
+    std::array<Pass, kMaxDepth> passes;
     int depth = 0;
     const uint8_t* rest = nullptr;   // symbols beyond the last pass
     int64_t rest_count = 0;
@@ -66,7 +66,7 @@ class Lanes {
            const ClassCounts& counts, int64_t count, Ladder* ladder);
   void SetDownBits(int64_t count);
   void ListPasses();
-  int64_t MostStreamBytes() const;
+  int64_t MaxStreamBytes() const;
   class Stream;
   bool ReadHeader(const Model& model, std::span<const std::byte>* from);
   static const uint8_t* SymbolsOf(const Kernels& kernels, Ladder* ladder, BitReader* raw);

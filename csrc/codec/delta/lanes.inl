@@ -44,7 +44,7 @@ struct LaneVector {
     const Mask<U32> ones = Greater(slot, zero - 1);
     const U32 size = Select(ones, all - zero, zero);
     const U32 next = size * (state >> kLaneBits) + Select(ones, slot - zero, slot);
-    const Mask<U32> empty = Greater(Fill<U32>(kLeastLaneState), next);
+    const Mask<U32> empty = Greater(Fill<U32>(kMinLaneState), next);
     const U32 filled = next << 16 | TakeHalves(at, BitsOf(empty) & lane_bits);
     const U32 full = Select(empty, filled, next);
     state = kAll ? full : Select(MaskOf<U32>(lane_bits), full, state);

@@ -60,7 +60,7 @@ class NibbleReader {
 // Predicts that a class changes twice as often as the one before.
 constexpr int kRateSlope = 3;
 int ExpectedRate(int before) {
-  return before == kNever ? kNever : std::max(before - kRateSlope, kLeastRate);
+  return before == kNever ? kNever : std::max(before - kRateSlope, kMinRate);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ Model Model::Of(int base, const ClassCounts& values, const ClassCounts& changes)
     if (changes[c] == 0) continue;
     const uint64_t probability =
         (uint64_t{changes[c]} << 32) / std::max(values[c], changes[c]);
-    int rate = kLeastRate;
+    int rate = kMinRate;
     // Nearest in the logarithm: compares p^2 with the product of neighbours.
     while (rate + 1 < kNever && static_cast<unsigned __int128>(probability) * probability <
                                     static_cast<unsigned __int128>(kProbability[rate]) *
@@ -119,7 +119,7 @@ int64_t Model::Read(std::span<const std::byte> from) {
       if (low < 0 || high < 0) return -1;
       found = low | high << 4;
     }
-    if (difference < 0 || found < kLeastRate || found > kNever) return -1;
+    if (difference < 0 || found < kMinRate || found > kNever) return -1;
     each = static_cast<uint8_t>(found);
     expected = ExpectedRate(found);
   }

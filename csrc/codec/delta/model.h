@@ -14,7 +14,7 @@ using ClassCounts = std::array<uint32_t, kClasses>;
 
 // Rate r: probability 2^(-r / 3); rate 0: 0.98; kNever: no value has changed.
 inline constexpr int kNever = 63;
-inline constexpr int kLeastRate = 0;
+inline constexpr int kMinRate = 0;
 
 struct Model {
   uint8_t base = 0;
@@ -31,6 +31,6 @@ struct Model {
   // -ln(1 - p) * 2^30.
   static uint32_t Hazard(int rate);
 };
-inline constexpr int64_t kMostModelBytes = 1 + (3 * kClasses + 1) / 2;
+inline constexpr int64_t kMaxModelBytes = 1 + (3 * kClasses + 1) / 2;
 
 }  // namespace jaxccomp::delta

@@ -126,17 +126,17 @@ class AdaptiveBit {
   bool used() const { return seen_ > 0; }
   void StartAs(const AdaptiveBit& other) { yes_ = other.yes_; }
   void Learn(bool bit) {
-    if (seen_ < kMostSeen) ++seen_;
-    const int32_t to = bit ? (1 << 16) - kLeast : kLeast;
+    if (seen_ < kMaxSeen) ++seen_;
+    const int32_t to = bit ? (1 << 16) - kMinProbability : kMinProbability;
     yes_ = static_cast<uint16_t>(yes_ + (to - yes_) * kShare[seen_] / (1 << 15));
   }
 
  private:
-  static constexpr int kMostSeen = 128;
-  static constexpr int32_t kLeast = 24;
+  static constexpr int kMaxSeen = 128;
+  static constexpr int32_t kMinProbability = 24;
   static constexpr auto kShare = [] {
-    std::array<int32_t, kMostSeen + 1> shares{};
-    for (int n = 0; n <= kMostSeen; ++n) shares[n] = (1 << 15) / (n + 1);
+    std::array<int32_t, kMaxSeen + 1> shares{};
+    for (int n = 0; n <= kMaxSeen; ++n) shares[n] = (1 << 15) / (n + 1);
     return shares;
   }();
   uint16_t yes_ = 1 << 15;

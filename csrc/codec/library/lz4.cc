@@ -7,7 +7,7 @@ namespace jaxccomp::library {
 namespace {
 
 constexpr const char* kSonames[] = {"liblz4.so.1"};
-constexpr int64_t kMostInputBytes = 0x7E000000;
+constexpr int64_t kMaxInputBytes = 0x7E000000;
 
 class Lz4 {
  public:
@@ -43,7 +43,7 @@ class Lz4Codec final : public ByteCodec {
 
   int64_t Compress(const std::byte* src, int64_t bytes, std::byte* dst, int64_t room,
                    Workspace& workspace) const override {
-    if (bytes > kMostInputBytes) return 0;
+    if (bytes > kMaxInputBytes) return 0;
     const Lz4& lz4 = Library::Get();
     std::byte* state = workspace.Bytes<State>(lz4.state_bytes());
     return lz4.compress(state, src, dst, static_cast<int>(bytes), static_cast<int>(room),
@@ -52,7 +52,7 @@ class Lz4Codec final : public ByteCodec {
 
   bool Decompress(std::span<const std::byte> src, std::byte* dst, int64_t bytes,
                   Workspace&) const override {
-    return bytes <= kMostInputBytes &&
+    return bytes <= kMaxInputBytes &&
            Library::Get().decompress(src.data(), dst, static_cast<int>(src.size()),
                                      static_cast<int>(bytes)) == bytes;
   }

@@ -260,7 +260,7 @@ int64_t EncodeBoundBytes(Layout layout, int64_t words) {
   return kChunkHeaderBytes + segments + words * Info(layout).word_bytes + slack;
 }
 
-int64_t LeastEncodedBytes(Layout layout, int64_t words) {
+int64_t MinEncodedBytes(Layout layout, int64_t words) {
   // A segment of planes has a byte for its kind, and for each plane the code widths, a symbol and an
   // entry per block. A stored segment has a byte and its words, which may be shorter.
   const int64_t planes = Info(layout).planes;

@@ -17,7 +17,7 @@ int64_t EncodeBoundBytes(Layout layout, int64_t words);
 
 // A lower bound of the encoding's bytes: all planes are constant, with a header per segment and an
 // index entry per block.
-int64_t LeastEncodedBytes(Layout layout, int64_t words);
+int64_t MinEncodedBytes(Layout layout, int64_t words);
 
 // Returns the bytes written. `dst` holds EncodeBoundBytes; bytes after the encoding may be
 // overwritten. `ref` is null or as large as `src`.

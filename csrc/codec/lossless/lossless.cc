@@ -37,14 +37,14 @@ class Lossless final : public Codec {
 
   int64_t MaxEncodedBytes(DType dtype, int64_t count) const override {
     // Up to this, no sum or product in the bound overflows.
-    constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max() / 4;
+    constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max() / 4;
     const int64_t bytes = CheckedBytes(count, SizeBytes(dtype));
-    if (bytes < 0 || bytes > kMostBytes) return -1;
+    if (bytes < 0 || bytes > kMaxBytes) return -1;
     return lossless::EncodeBoundBytes(LayoutOf(dtype).layout, count * LayoutOf(dtype).words);
   }
 
   int64_t MinEncodedBytes(DType dtype, int64_t count) const override {
-    return lossless::LeastEncodedBytes(LayoutOf(dtype).layout, count * LayoutOf(dtype).words);
+    return lossless::MinEncodedBytes(LayoutOf(dtype).layout, count * LayoutOf(dtype).words);
   }
 
  protected:

@@ -61,13 +61,13 @@ struct ZstdDecodeOptions {
 
 // Arrays have an entry for each chunk. Arrays and chunks are in device-accessible memory.
 struct Functions {
-  Outcome (*encode_temporary)(size_t chunks, size_t most_chunk_bytes, Options, size_t* bytes,
+  Outcome (*encode_temporary)(size_t chunks, size_t max_chunk_bytes, Options, size_t* bytes,
                               size_t all_bytes, CUstream_st*) = nullptr;
-  Outcome (*encode_bound)(size_t most_chunk_bytes, Options, size_t* bytes) = nullptr;
-  Outcome (*encode)(const void* const* values, const size_t* value_bytes, size_t most_chunk_bytes,
+  Outcome (*encode_bound)(size_t max_chunk_bytes, Options, size_t* bytes) = nullptr;
+  Outcome (*encode)(const void* const* values, const size_t* value_bytes, size_t max_chunk_bytes,
                     size_t chunks, void* temporary, size_t temporary_bytes, void* const* codes,
                     size_t* code_bytes, Options, Outcome* outcomes, CUstream_st*) = nullptr;
-  Outcome (*decode_temporary)(size_t chunks, size_t most_chunk_bytes, Options, size_t* bytes,
+  Outcome (*decode_temporary)(size_t chunks, size_t max_chunk_bytes, Options, size_t* bytes,
                               size_t all_bytes, CUstream_st*) = nullptr;
   Outcome (*decode)(const void* const* codes, const size_t* code_bytes, const size_t* room,
                     size_t* value_bytes, size_t chunks, void* temporary, size_t temporary_bytes,

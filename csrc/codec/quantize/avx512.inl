@@ -49,8 +49,8 @@ inline __m512i CodeVector(const Bits* x, uint32_t keep, float inverse, const uin
                                      _mm512_set1_ps(0x1p-17f));
   __m512i code = _mm512_maskz_cvt_roundps_epi32(kAll, _mm512_add_ps(steps, shift),
                                                 _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  code = _mm512_maskz_min_epi32(kAll, code, _mm512_set1_epi32(Coder::kMostCode));
-  return _mm512_maskz_max_epi32(kAll, code, _mm512_set1_epi32(-Coder::kMostCode));
+  code = _mm512_maskz_min_epi32(kAll, code, _mm512_set1_epi32(Coder::kMaxCode));
+  return _mm512_maskz_max_epi32(kAll, code, _mm512_set1_epi32(-Coder::kMaxCode));
 }
 
 // For each bit: `low` if set in `mask`, else `high`.
@@ -145,7 +145,7 @@ inline __m512i Float8Vector(const Bits* x, uint32_t keep, float inverse) {
       _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(kept), _mm512_set1_ps(inverse)));
   const __m512i magnitude =
       _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(kMagnitude)));
-  const __m512i least = _mm512_set1_epi32(Coder::kLeastNormal);
+  const __m512i least = _mm512_set1_epi32(Coder::kMinNormal);
   const __m512i exponent = _mm512_maskz_max_epi32(
       kAll, _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(kInfinity))), least);
   const __m512i power = _mm512_add_epi32(exponent, _mm512_set1_epi32(Coder::kShift << 23));

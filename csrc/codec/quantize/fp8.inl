@@ -8,20 +8,20 @@ struct Float8 {
   static constexpr int kScaleBytes = 1;
   static constexpr int kMantissaBits = format == kE4m3 ? 3 : 2;
   static constexpr int kBias = format == kE4m3 ? 7 : 15;
-  static constexpr int kMostExponent = format == kE4m3 ? 8 : 15;
-  static constexpr float kMost = format == kE4m3 ? 448.0f : 57344.0f;   // 1.75 * 2^kMostExponent
+  static constexpr int kMaxExponent = format == kE4m3 ? 8 : 15;
+  static constexpr float kMaxValue = format == kE4m3 ? 448.0f : 57344.0f;   // 1.75 * 2^kMaxExponent
   static constexpr int kShift = 23 - kMantissaBits;
-  static constexpr int32_t kLeastNormal = (128 - kBias) << 23;   // the least normal number
+  static constexpr int32_t kMinNormal = (128 - kBias) << 23;   // the least normal number
 
-  // The least power of two that scales the greatest value to at most 1.75 * 2^kMostExponent.
+  // The least power of two that scales the greatest value to at most 1.75 * 2^kMaxExponent.
   static void MakeScales(Scales* s) {
-    constexpr int32_t kLeast = 27;   // 2^-100
+    constexpr int32_t kMinExponent = 27;   // 2^-100
     for (int b = 0; b < kGroup; ++b) {
       const bool finite = s->greatest[b] < kInfinity;
       // A mantissa above 1.75 carries into the exponent.
       const auto exponent = static_cast<int32_t>((s->greatest[b] + 0x1fffff) >> 23);
-      int32_t scale = exponent - kMostExponent;
-      scale = scale > kLeast ? scale : kLeast;
+      int32_t scale = exponent - kMaxExponent;
+      scale = scale > kMinExponent ? scale : kMinExponent;
       s->encoded[b] = finite ? static_cast<uint32_t>(scale) : 255;
       s->keep[b] = finite ? ~0u : 0;
       s->inverse[b] = FloatOf(finite ? static_cast<uint32_t>(254 - scale) << 23 : 0);
@@ -43,12 +43,12 @@ struct Float8 {
     // Adding the power of two whose unit in the last place equals the code's rounds to nearest even. The
     // sum minus that power is the code's mantissa; the power gives its exponent.
     int32_t exponent = magnitude & static_cast<int32_t>(kInfinity);
-    exponent = exponent > kLeastNormal ? exponent : kLeastNormal;
+    exponent = exponent > kMinNormal ? exponent : kMinNormal;
     const int32_t power = exponent + (kShift << 23);
     const float rounded = FloatOf(static_cast<uint32_t>(magnitude)) +
                           FloatOf(static_cast<uint32_t>(power));
     const int32_t code = static_cast<int32_t>(BitsOf(rounded)) - power +
-                         ((exponent - kLeastNormal) >> kShift);
+                         ((exponent - kMinNormal) >> kShift);
     return static_cast<uint32_t>(code) | ((bits >> 24) & 0x80);
   }
 
@@ -79,10 +79,10 @@ struct Float8 {
   }
 
   static float Value(uint32_t code, float scale) {
-    constexpr auto kLeast = static_cast<uint32_t>(kLeastNormal);
+    constexpr auto kMinNormalBits = static_cast<uint32_t>(kMinNormal);
     // A subnormal's exponent field 0 means exponent 1: raise it, then subtract.
-    const uint32_t raised = ((code & 0x7f) << kShift) + kLeast;
-    const float subnormal = FloatOf(raised) - FloatOf(kLeast);
+    const uint32_t raised = ((code & 0x7f) << kShift) + kMinNormalBits;
+    const float subnormal = FloatOf(raised) - FloatOf(kMinNormalBits);
     // Masks instead of ?:, for which the compiler branches around the subtraction and does not vectorise.
     const uint32_t normal = 0u - static_cast<uint32_t>((code & 0x7f) >> kMantissaBits != 0);
     const uint32_t bits = ((raised - (1u << 23)) & normal) | (BitsOf(subnormal) & ~normal);

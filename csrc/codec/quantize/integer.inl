@@ -26,8 +26,8 @@ struct Integer {
   static constexpr int kBits = quantize::kBits[format];
   static constexpr int kScaleBytes = quantize::kScaleBytes[format];
   static constexpr int kParts = 8 / kBits;           // codes in a byte
-  static constexpr int kMostCode = (1 << (kBits - 1)) - 1;
-  static constexpr float kMost = kMostCode;
+  static constexpr int kMaxCode = (1 << (kBits - 1)) - 1;
+  static constexpr float kMaxValue = kMaxCode;
   static constexpr uint32_t kMask = (1u << kBits) - 1;
   static constexpr uint64_t kOnes = 0x0101010101010101;
   // The inverse of a scale near float's greatest value would be subnormal: use four times the inverse and
@@ -35,14 +35,14 @@ struct Integer {
   static constexpr bool kQuarter = kBits == 2;
 
   static void MakeScales(Scales* s) {
-    constexpr int32_t kLeast = 27 << 23;           // 2^-100
+    constexpr int32_t kMinScale = 27 << 23;           // 2^-100
     constexpr int32_t kGreatest = 0x7f7f0000;      // the greatest bfloat16
     for (int b = 0; b < kGroup; ++b) {
       const bool finite = s->greatest[b] < kInfinity;
       const uint32_t kept = finite ? s->greatest[b] : 0;
-      const float exact = FloatOf(kept) / kMost;
+      const float exact = FloatOf(kept) / kMaxValue;
       auto up = static_cast<int32_t>((BitsOf(exact) + 0xffff) & 0xffff0000);
-      up = up > kLeast ? up : kLeast;
+      up = up > kMinScale ? up : kMinScale;
       up = up < kGreatest ? up : kGreatest;
       s->encoded[b] = finite ? static_cast<uint32_t>(up) >> 16 : 0x7fc0;
       s->keep[b] = finite ? ~0u : 0;
@@ -70,8 +70,8 @@ struct Integer {
     auto code = static_cast<int32_t>(shifted);
     code -= shifted < static_cast<float>(code) ? 1 : 0;
     // Rounding of the product and the sum may exceed the greatest code by one.
-    code = code < kMostCode ? code : kMostCode;
-    code = code > -kMostCode ? code : -kMostCode;
+    code = code < kMaxCode ? code : kMaxCode;
+    code = code > -kMaxCode ? code : -kMaxCode;
     return static_cast<uint32_t>(code);
   }
 

@@ -106,7 +106,7 @@ void Decode(const std::byte* scales, const std::byte* codes, int64_t count, floa
   constexpr int64_t kCodeBytes = kBlock * Coder::kBits / 8;
   for (; count >= kBlock; count -= kBlock) {
     const float scale = Coder::Scale(scales);
-    if (scale * Coder::kMost > limit) {
+    if (scale * Coder::kMaxValue > limit) {
       Coder::template DecodeRest<kAdd>(codes, kBlock, scale, limit, out);
     } else {
       Coder::template DecodeBlock<kBlock, kAdd>(codes, scale, out);

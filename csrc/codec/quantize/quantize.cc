@@ -14,17 +14,17 @@ using quantize::BestKernels;
 using quantize::Format;
 using quantize::Kernels;
 
-constexpr double kLeastScale = 0x1p-100;
+constexpr double kMinScale = 0x1p-100;
 
 // For floats: half a step of the scale, which is rounded up. (Stochastic: a whole step.)
 constexpr ErrorBound kNearestBounds[quantize::kFormats] = {
-    {.block = 0.5 * (1 + 0x1p-7) / 127, .absolute = kLeastScale / 2},
-    {.block = 0.5 * (1 + 0x1p-7) / 7, .absolute = kLeastScale / 2},
-    {.block = 0.5 * (1 + 0x1p-7), .absolute = kLeastScale / 2},
+    {.block = 0.5 * (1 + 0x1p-7) / 127, .absolute = kMinScale / 2},
+    {.block = 0.5 * (1 + 0x1p-7) / 7, .absolute = kMinScale / 2},
+    {.block = 0.5 * (1 + 0x1p-7), .absolute = kMinScale / 2},
     // Half a unit in the last place of normal and of subnormal codes. The scale is less than the
     // greatest value divided by half of the greatest code.
-    {.relative = 0x1p-4, .block = 0x1p-10 / 224, .absolute = kLeastScale * 0x1p-10},
-    {.relative = 0x1p-3, .block = 0x1p-17 / 28672, .absolute = kLeastScale * 0x1p-17}};
+    {.relative = 0x1p-4, .block = 0x1p-10 / 224, .absolute = kMinScale * 0x1p-10},
+    {.relative = 0x1p-3, .block = 0x1p-17 / 28672, .absolute = kMinScale * 0x1p-17}};
 
 class Quantize final : public FloatCodec {
  public:

@@ -21,7 +21,7 @@
 namespace jaxccomp::sign {
 namespace {
 
-constexpr uint32_t kLeast = 27u << 23;   // 2^-100: smaller scales and means become 0
+constexpr uint32_t kMinScale = 27u << 23;   // 2^-100: smaller scales and means become 0
 
 inline void StoreFloat(uint32_t bits, std::byte* at) {
   *reinterpret_cast<Unaligned<uint32_t>*>(at) = bits;

@@ -28,11 +28,11 @@ inline void AddValue(uint32_t bits, double* plain, double* negative) {
   *negative = *negative + static_cast<double>(FloatOf(kept & sign));
 }
 
-// The mean's bits; 0 if its magnitude is below kLeast.
+// The mean's bits; 0 if its magnitude is below kMinScale.
 inline uint32_t Mean(double sum, int64_t count) {
   if (count == 0) return 0;
   const float mean = static_cast<float>(sum / static_cast<double>(count));
-  return (BitsOf(mean) & kMagnitude) < kLeast ? 0 : BitsOf(mean);
+  return (BitsOf(mean) & kMagnitude) < kMinScale ? 0 : BitsOf(mean);
 }
 
 // Accumulator::Add takes 16 values: returns their sign bits and adds the values to the sums.

@@ -33,8 +33,8 @@ void EncodeTernary(const void* values, int64_t count, const uint16_t* random, st
                    std::byte* codes) {
   auto* x = static_cast<const Bits*>(values);
   const uint32_t greatest = GreatestMagnitude(x, count);
-  if (greatest < kLeast || greatest >= kInfinity) {
-    StoreFloat(greatest < kLeast ? 0 : kNaN, scale);
+  if (greatest < kMinScale || greatest >= kInfinity) {
+    StoreFloat(greatest < kMinScale ? 0 : kNaN, scale);
     for (int64_t i = 0; i < (count + 3) / 4; ++i) codes[i] = std::byte{0};
     return;
   }

@@ -74,7 +74,7 @@ class SignCodec : public FloatCodec {
 };
 
 // A mean's magnitude is at most the greatest value's; below this it becomes 0.
-constexpr double kLeast = 0x1p-100;
+constexpr double kMinScale = 0x1p-100;
 
 class OneBit final : public SignCodec {
  public:
@@ -82,7 +82,7 @@ class OneBit final : public SignCodec {
       : SignCodec(options.spec(), options.Integer("block"), 2 * sizeof(float), 1) {}
 
   ErrorBound Bound(DType dtype) const override {
-    return BoundFor(dtype, {.block = 1, .absolute = kLeast, .block_values = block()});
+    return BoundFor(dtype, {.block = 1, .absolute = kMinScale, .block_values = block()});
   }
 
  private:
@@ -104,7 +104,7 @@ class Ternary final : public SignCodec {
 
   ErrorBound Bound(DType dtype) const override {
     return BoundFor(dtype, {.block = stochastic_ ? 1 : 0.5,
-                            .absolute = kLeast,
+                            .absolute = kMinScale,
                             .block_values = block()});
   }
 

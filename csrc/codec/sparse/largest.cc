@@ -158,7 +158,7 @@ class Dgc final : public SparseCodec {
 
   int64_t MaxEncodedBytes(DType dtype, int64_t count) const override {
     if (CheckedBytes(count, 2 * SizeBytes(DType::kComplex128)) < 0) return -1;
-    return EncodedBytes(dtype, count, Most(count));
+    return EncodedBytes(dtype, count, MaxKept(count));
   }
   int64_t MinEncodedBytes(DType dtype, int64_t count) const override {
     return EncodedBytes(dtype, count, 0);
@@ -178,7 +178,7 @@ class Dgc final : public SparseCodec {
       }
       int64_t kept = candidates.count;
       Cut<Word> cut;
-      if (kept > Most(count)) {
+      if (kept > MaxKept(count)) {
         kept = Kept(count);
         cut = FindCut(candidates, kept, workspace);
       }
@@ -191,7 +191,7 @@ class Dgc final : public SparseCodec {
 
   Result<Payload> Open(DType dtype, std::span<const std::byte> body, int64_t count) const override {
     const auto kept = Load<uint64_t>(body.data());
-    if (kept > static_cast<uint64_t>(Most(count)) ||
+    if (kept > static_cast<uint64_t>(MaxKept(count)) ||
         EncodedBytes(dtype, count, kept) != static_cast<int64_t>(body.size()) + 1) {
       return Invalid(std::to_string(kept) + " values are not what the chunk holds");
     }
@@ -205,7 +205,7 @@ class Dgc final : public SparseCodec {
   }
 
  private:
-  int64_t Most(int64_t count) const { return MostValues(density(), count); }
+  int64_t MaxKept(int64_t count) const { return MaxValues(density(), count); }
 
   static int64_t EncodedBytes(DType dtype, int64_t count, int64_t kept) {
     if (count == 0) return 0;

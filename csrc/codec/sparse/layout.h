@@ -31,7 +31,7 @@ inline int64_t KeptValues(double density, int64_t count) {
   return std::max<int64_t>(1, static_cast<int64_t>(wanted));
 }
 // The most values that "dgc" sends.
-inline int64_t MostValues(double density, int64_t count) {
+inline int64_t MaxValues(double density, int64_t count) {
   return std::min(count, 2 * KeptValues(density, count));
 }
 

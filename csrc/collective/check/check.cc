@@ -11,8 +11,8 @@ namespace jaxccomp {
 namespace {
 
 // Memory limits: the check keeps a bit per pair of tasks, and several bytes per cell.
-constexpr size_t kMostTasks = 1 << 15;
-constexpr size_t kMostCells = 1 << 26;
+constexpr size_t kMaxTasks = 1 << 15;
+constexpr size_t kMaxCells = 1 << 26;
 
 // Checks a task by itself. Returns the mistake, or "".
 std::string WrongShape(const Problem& problem, const Schedule& schedule, const Task& task) {
@@ -45,9 +45,9 @@ std::string WrongShape(const Problem& problem, const Schedule& schedule, const T
 }
 
 std::string WrongShape(const Problem& problem, const Schedule& schedule) {
-  if (schedule.tasks.size() > kMostTasks) {
+  if (schedule.tasks.size() > kMaxTasks) {
     return "all tasks: there are " + std::to_string(schedule.tasks.size()) + ", and " +
-           std::to_string(kMostTasks) + " at most can be checked: take larger chunks";
+           std::to_string(kMaxTasks) + " at most can be checked: take larger chunks";
   }
   for (const auto* blocks : {&schedule.scratch, &schedule.code}) {
     for (const Slot& block : *blocks) {
@@ -84,7 +84,7 @@ Status CheckSchedules(Collective collective, const Problem& problem, const std::
   for (bool shared_memory : {false, true}) {
     if (shared_memory && !MayShareMemory(collective)) continue;
     World world = WorldOf(collective, problem, schedules, shared_memory);
-    if (CellsOf(world) > kMostCells) return Wrong("there are too many ranges to check: take larger chunks");
+    if (CellsOf(world) > kMaxCells) return Wrong("there are too many ranges to check: take larger chunks");
     for (bool carries : {false, true}) {
       if (carries && !problem.feedback) continue;
       world.carries = carries;

@@ -19,12 +19,12 @@ int64_t BytesOf(const Problem& p, int block) {
 }
 
 std::string Listed(const std::vector<int>& ranks) {
-  constexpr size_t kMost = 16;
+  constexpr size_t kMaxListed = 16;
   std::string text;
-  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+  for (size_t i = 0; i < std::min(ranks.size(), kMaxListed); ++i) {
     text += (i > 0 ? " " : "") + std::to_string(ranks[i]);
   }
-  return ranks.size() > kMost ? text + " ..." : text;
+  return ranks.size() > kMaxListed ? text + " ..." : text;
 }
 
 bool SameLeaves(std::vector<int> leaves, std::vector<int> expected, MergeOrder order) {
@@ -187,11 +187,11 @@ std::string FindMistake(Collective collective, const Problem& problem, const Wor
 }
 
 std::string FindExcess(const Problem& problem, const Outcome& outcome) {
-  constexpr int64_t kLeastChunkBytes = 4096;
+  constexpr int64_t kMinChunkBytes = 4096;
   const int64_t chunk_bytes = ChunkBytes(problem.block_bytes, problem.chunk_bytes);
   for (int rank = 0; rank < problem.ranks; ++rank) {
     const int64_t chunks = outcome.bound_bytes[rank] / chunk_bytes;
-    const int64_t granted_bytes = chunks * std::max(chunk_bytes, kLeastChunkBytes);
+    const int64_t granted_bytes = chunks * std::max(chunk_bytes, kMinChunkBytes);
     if (outcome.peak_bytes[rank] <= granted_bytes) continue;
     return "rank " + std::to_string(rank) + ": holds " + std::to_string(outcome.peak_bytes[rank]) +
            " bytes of scratch and code at a time, " + std::to_string(granted_bytes) +

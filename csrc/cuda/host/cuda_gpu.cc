@@ -10,7 +10,7 @@ namespace {
 
 // A few thread blocks produce codes as fast as PCIe carries them. More would wait for PCIe, and take multiprocessors
 // from the program.
-constexpr int64_t kMostBlocksToHost = 32;
+constexpr int64_t kMaxBlocksToHost = 32;
 constexpr int64_t kVerdictBytes = sizeof(int32_t);
 
 CUstream_st* Own(void* stream) { return static_cast<CUstream_st*>(stream); }
@@ -166,7 +166,7 @@ Status CudaGpu::EncodeOne(const EncodeRun& run, Scratch* scratch) {
                                    .code = run.code.data(),
                                    .size = run.code_bytes,
                                    .workspace = *workspace,
-                                   .most_blocks = kMostBlocksToHost},
+                                   .max_blocks = kMaxBlocksToHost},
                                   scratch->stream());
   }
   const auto [layout, words_each] = lossless::LayoutOf(run.dtype);
@@ -180,7 +180,7 @@ Status CudaGpu::EncodeOne(const EncodeRun& run, Scratch* scratch) {
                                          .dst = run.code.data(),
                                          .size = run.code_bytes,
                                          .workspace = *workspace,
-                                         .most_blocks = kMostBlocksToHost},
+                                         .max_blocks = kMaxBlocksToHost},
                                         scratch->stream()),
                "encoding with 'lossless'");
 }

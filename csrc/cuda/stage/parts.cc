@@ -8,7 +8,7 @@
 namespace jaxccomp {
 namespace {
 
-constexpr int64_t kMostParts = 256;
+constexpr int64_t kMaxParts = 256;
 // Parts end at a multiple of this: no part ends inside an element, and few end inside a block of a codec.
 constexpr int64_t kPartMultiple = 4096;
 
@@ -49,7 +49,7 @@ std::vector<StagePart> CutIntoParts(const OpSpec& spec, const Call& call, int64_
   const CollectiveInfo& info = Info(spec.collective);
   int64_t all_bytes = 0;
   for (const Tensor& t : call.inputs) all_bytes += t.bytes / BlocksOf(info.input, t);
-  part_bytes = std::max(part_bytes, all_bytes / kMostParts);
+  part_bytes = std::max(part_bytes, all_bytes / kMaxParts);
   part_bytes = RoundUp(part_bytes, kPartMultiple);
 
   int64_t room = part_bytes;   // in the last part

@@ -11,7 +11,7 @@ namespace jaxccomp {
 namespace {
 
 // Pieces of each side in one call; Linux allows 1024.
-constexpr size_t kMostVectors = 256;
+constexpr size_t kMaxVectors = 256;
 
 void* AddressOf(const Piece& piece) { return piece.data; }
 void* AddressOf(const LocatedPayload::Part& part) { return reinterpret_cast<void*>(part.address); }
@@ -23,11 +23,11 @@ struct Rest {
   int64_t offset = 0;   // in the first of them
 
   // Fills in the first parts, and returns their number.
-  size_t Vectors(std::array<iovec, kMostVectors>* vectors) const {
+  size_t Vectors(std::array<iovec, kMaxVectors>* vectors) const {
     size_t count = 0;
     int64_t begin = offset;
     for (const Part& part : parts) {
-      if (count == kMostVectors) break;
+      if (count == kMaxVectors) break;
       (*vectors)[count++] = {static_cast<std::byte*>(AddressOf(part)) + begin,
                              static_cast<size_t>(part.bytes - begin)};
       begin = 0;
@@ -51,7 +51,7 @@ std::optional<LocatedPayload> LocatedPayload::Of(std::span<const Piece> pieces) 
   LocatedPayload located;
   for (const Piece& piece : pieces) {
     if (piece.bytes == 0) continue;
-    if (located.parts.size() == kMostParts) return std::nullopt;
+    if (located.parts.size() == kMaxParts) return std::nullopt;
     located.parts.push_back({reinterpret_cast<uint64_t>(piece.data), piece.bytes});
   }
   return located;
@@ -71,7 +71,7 @@ std::optional<LocatedPayload> LocatedPayload::Unpack(std::span<const std::byte> 
   std::memcpy(&located.guard, packed.data(), sizeof(GuardMark));
   packed = packed.subspan(sizeof(GuardMark));
   const size_t count = packed.size() / sizeof(Part);
-  if (located.guard.value == 0 || packed.size() % sizeof(Part) != 0 || count > kMostParts) {
+  if (located.guard.value == 0 || packed.size() % sizeof(Part) != 0 || count > kMaxParts) {
     return std::nullopt;
   }
   located.parts.resize(count);
@@ -111,7 +111,7 @@ bool PeerMemory::Read(const LocatedPayload& from, std::span<const Piece> into) {
 }
 
 bool PeerMemory::Copy(const LocatedPayload& from, std::span<const Piece> into) const {
-  std::array<iovec, kMostVectors> here, there;
+  std::array<iovec, kMaxVectors> here, there;
   Rest<LocatedPayload::Part> source{from.parts};
   Rest<Piece> place{into};
   place.Advance(0);   // past empty pieces

@@ -26,12 +26,12 @@ struct LocatedPayload {
     uint64_t address = 0;
     int64_t bytes = 0;
   };
-  static constexpr size_t kMostParts = 256;
+  static constexpr size_t kMaxParts = 256;
 
   GuardMark guard;
   std::vector<Part> parts;
 
-  // Leaves out empty pieces. None if there are more than kMostParts.
+  // Leaves out empty pieces. None if there are more than kMaxParts.
   static std::optional<LocatedPayload> Of(std::span<const Piece> pieces);
   std::vector<std::byte> Packed() const;
   // None: `packed` does not describe a payload of `payload_bytes`.

@@ -34,7 +34,7 @@ MpiBuffer MpiControl::TakeBuffer() {
 }
 
 void MpiControl::GiveBuffer(MpiBuffer buffer) {
-  if (spare_buffers_.size() < kMostSpare) spare_buffers_.push_back(std::move(buffer));
+  if (spare_buffers_.size() < kMaxSpare) spare_buffers_.push_back(std::move(buffer));
 }
 
 Status MpiControl::Send(int process, const Header& header, std::span<const Piece> payload) {

@@ -17,7 +17,7 @@ class MpiControl final : public ControlChannel {
  public:
   // Above this size, copying through control messages costs more than announcing.
   static constexpr int64_t kEagerBytes = 8 << 10;
-  static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMostAlongBytes);
+  static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMaxAlongBytes);
   static constexpr int kTag = 1;
 
   class Listener {
@@ -49,7 +49,7 @@ class MpiControl final : public ControlChannel {
  private:
   static constexpr int kRingSize = 32;
   // Limit of buffers that are kept for the next messages.
-  static constexpr size_t kMostSpare = 256;
+  static constexpr size_t kMaxSpare = 256;
 
   struct RingSlot {
     MpiHandle request = 0;  // 0: not posted

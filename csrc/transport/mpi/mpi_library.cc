@@ -142,12 +142,12 @@ Result<const MpiLibrary*> MpiLibrary::Load() {
 int MpiLibrary::TestSome(std::span<MpiHandle> requests, Tested* completed) const {
   const auto count = static_cast<int>(requests.size());
   const size_t handle_bytes = family_ == MpiFamily::kMpich ? sizeof(int32_t) : sizeof(MpiHandle);
-  alignas(8) unsigned char handles[kMostTested * sizeof(MpiHandle)];
+  alignas(8) unsigned char handles[kMaxTested * sizeof(MpiHandle)];
   for (size_t i = 0; i < requests.size(); ++i) {
     std::memcpy(handles + i * handle_bytes, &requests[i], handle_bytes);
   }
-  alignas(8) unsigned char statuses[kMostTested * kMostStatusBytes];
-  int indices[kMostTested];
+  alignas(8) unsigned char statuses[kMaxTested * kMaxStatusBytes];
+  int indices[kMaxTested];
   int done = 0;
   const int error = test_some_(count, handles, &done, indices, statuses);
   for (size_t i = 0; i < requests.size(); ++i) {

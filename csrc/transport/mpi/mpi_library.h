@@ -50,13 +50,13 @@ class MpiLibrary {
     int index = 0;   // of the request that has completed
     int error = 0;
   };
-  static constexpr size_t kMostTested = 64;
-  // Tests up to kMostTested requests by one call, which drives MPI's progress once; MPI_Test would drive it once for
+  static constexpr size_t kMaxTested = 64;
+  // Tests up to kMaxTested requests by one call, which drives MPI's progress once; MPI_Test would drive it once for
   // each. Returns how many have completed; `completed` has room for all.
   int TestSome(std::span<MpiHandle> requests, Tested* completed) const;
   // As Test; also whether a completed request was cancelled.
   int TestCancelled(MpiHandle* request, int* completed, int* cancelled) const {
-    alignas(8) unsigned char status[kMostStatusBytes];
+    alignas(8) unsigned char status[kMaxStatusBytes];
     const int error = test_(request, completed, status);
     return error != 0 || *completed == 0 ? error : test_cancelled_(status, cancelled);
   }
@@ -76,7 +76,7 @@ class MpiLibrary {
 
  private:
   // More than any MPI_Status: 20 to 32 bytes in known MPIs.
-  static constexpr int kMostStatusBytes = 256;
+  static constexpr int kMaxStatusBytes = 256;
 
   MpiLibrary() = default;
   // Resolves the functions in the object of a dlopen handle. False: it has no MPI.

@@ -52,7 +52,7 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
   Peer& peer = PeerOf(process);
   const bool on_request = peer.outgoing.HasTurns() || !peer.credit.Covers(header.payload_bytes);
   if (on_request && peer.outgoing.full()) {
-    const Status status = NeverAnswers(process, peer.outgoing.kMost);
+    const Status status = NeverAnswers(process, peer.outgoing.kMaxPayloads);
     world_.Lose(process, status);
     return done->Done(status);
   }

@@ -27,9 +27,9 @@ void MpiTransfers::Start(std::shared_ptr<MpiTransfer> transfer, bool on_request,
   // Keeps the transfer open while units are started, so that it finishes once, at the end.
   transfer->units_open = 1;
   Status status;
-  const int64_t most_bytes = world_.UnitBytes(transfer->process);
-  for (int64_t begin = 0; begin < bytes && status.ok(); begin += most_bytes) {
-    const int unit_bytes = static_cast<int>(std::min(most_bytes, bytes - begin));
+  const int64_t max_bytes = world_.UnitBytes(transfer->process);
+  for (int64_t begin = 0; begin < bytes && status.ok(); begin += max_bytes) {
+    const int unit_bytes = static_cast<int>(std::min(max_bytes, bytes - begin));
     MpiHandle request = 0;
     const int error =
         receives ? world_.mpi->Irecv(data + begin, unit_bytes, config.byte_type,

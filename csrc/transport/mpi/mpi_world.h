@@ -91,15 +91,15 @@ struct MpiRequest {
 template <typename T, typename F>
 bool TakeCompleted(const MpiLibrary& mpi, std::vector<T>* items, size_t* next, const F& end) {
   if (items->empty()) return false;
-  const size_t count = std::min(items->size(), MpiLibrary::kMostTested);
+  const size_t count = std::min(items->size(), MpiLibrary::kMaxTested);
   const size_t first = items->size() == count ? 0 : *next % items->size();
   *next = first + count;
   const auto request = [&](size_t i) -> MpiRequest& {
     return (*items)[(first + i) % items->size()].request;
   };
-  MpiHandle handles[MpiLibrary::kMostTested];
+  MpiHandle handles[MpiLibrary::kMaxTested];
   for (size_t i = 0; i < count; ++i) handles[i] = request(i).handle;
-  MpiLibrary::Tested completed[MpiLibrary::kMostTested];
+  MpiLibrary::Tested completed[MpiLibrary::kMaxTested];
   const int done = mpi.TestSome({handles, count}, completed);
   for (int i = 0; i < done; ++i) {
     MpiRequest& ended = request(static_cast<size_t>(completed[i].index));

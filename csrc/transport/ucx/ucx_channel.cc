@@ -15,11 +15,11 @@ namespace {
 
 constexpr int64_t kBufferBytes = static_cast<int64_t>(sizeof(Header)) + UcxChannel::kEagerBytes;
 // Per call, so that a flood of messages does not keep the engine's lock.
-constexpr int kMostProgress = 32;
+constexpr int kMaxProgress = 32;
 // Limits of the early messages of one process while its connection is being made: more than it hands to UCX at a
 // time.
-constexpr size_t kMostHeld = 1 << 16;
-constexpr int64_t kMostHeldBytes = 64 << 20;
+constexpr size_t kMaxHeld = 1 << 16;
+constexpr int64_t kMaxHeldBytes = 64 << 20;
 
 // Time limit for UCX to close connections.
 constexpr auto kDisconnecting = std::chrono::milliseconds(200);
@@ -208,7 +208,7 @@ UcxChannel::Message* UcxChannel::TakeMessage(int process, Kind kind) {
 
 void UcxChannel::GiveMessage(Message* message) {
   std::unique_ptr<Message> own(message);
-  if (spare_.size() < kMostSpare) spare_.push_back(std::move(own));
+  if (spare_.size() < kMaxSpare) spare_.push_back(std::move(own));
 }
 
 UcxChannel::Sent UcxChannel::Start(Message* message, const void* data, int64_t bytes,
@@ -327,7 +327,7 @@ bool UcxChannel::Poll() {
   if (left_) return false;
   bool any = false;
   in_progress_ = true;
-  for (int i = 0; i < kMostProgress && !left_ && worker_->Progress(); ++i) any = true;
+  for (int i = 0; i < kMaxProgress && !left_ && worker_->Progress(); ++i) any = true;
   in_progress_ = false;
   if (!left_) keepalive_.Poll();
   if (!left_) DoLater();
@@ -374,9 +374,9 @@ void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> da
   }
   if (envelope.sequence != peer.received) {
     peer.held_bytes += std::ssize(data);
-    most_held_bytes_ = std::max(most_held_bytes_, peer.held_bytes);
-    if (envelope.sequence < peer.received || peer.held.size() >= kMostHeld ||
-        peer.held_bytes > kMostHeldBytes) {
+    max_held_bytes_ = std::max(max_held_bytes_, peer.held_bytes);
+    if (envelope.sequence < peer.received || peer.held.size() >= kMaxHeld ||
+        peer.held_bytes > kMaxHeldBytes) {
       return Lose(peer.process, {Code::kDataLoss, "process " + std::to_string(process_) +
                                                       " received message " +
                                                       std::to_string(envelope.sequence) +

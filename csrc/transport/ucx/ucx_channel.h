@@ -39,7 +39,7 @@ class UcxChannel final : public ControlChannel {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr int64_t kEagerBytes = 8 << 10;   // of a payload that is sent with its header
-  static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMostAlongBytes);
+  static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMaxAlongBytes);
   static constexpr size_t kSecretBytes = 16;
   using Secret = std::array<std::byte, kSecretBytes>;
 
@@ -104,11 +104,11 @@ class UcxChannel final : public ControlChannel {
   void Leave();
 
   // The maximum so far of bytes of early messages held for one process.
-  int64_t most_held_bytes() const { return most_held_bytes_; }
+  int64_t max_held_bytes() const { return max_held_bytes_; }
 
  private:
   static constexpr unsigned kMessageId = 0;
-  static constexpr size_t kMostSpare = 256;
+  static constexpr size_t kMaxSpare = 256;
 
   enum class Kind : uint32_t { kControl = 1, kFragment = 2, kFragmentOnCredit = 3 };
   // Sent as it is before each message.
@@ -190,7 +190,7 @@ class UcxChannel final : public ControlChannel {
   const Secret secret_;
   Listener& listener_;
   std::deque<Peer> peers_;               // UCX keeps pointers to them
-  int64_t most_held_bytes_ = 0;
+  int64_t max_held_bytes_ = 0;
   Keepalive keepalive_;
   std::vector<int> due_;                 // processes to connect to
   bool in_progress_ = false;             // UCX may be calling back

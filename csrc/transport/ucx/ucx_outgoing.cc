@@ -10,7 +10,7 @@ namespace {
 
 // Limit of payload bytes per process that UCX has not sent: enough to keep a link busy, and few enough that a control
 // message does not wait long behind them.
-constexpr int64_t kMostOpenBytes = 512 << 10;
+constexpr int64_t kMaxOpenBytes = 512 << 10;
 // If UCX has completed a fragment within this time, the connection is slow, not stuck.
 constexpr auto kStuckAfter = std::chrono::seconds(2);
 // A smaller piece is copied into one message with the pieces after it.
@@ -33,7 +33,7 @@ void UcxOutgoing::Grow() {
 void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece> payload,
                        Completion* done) {
   Peer& peer = PeerOf(process);
-  if (peer.reads && header.payload_bytes >= kLeastLocatedBytes &&
+  if (peer.reads && header.payload_bytes >= kMinLocatedBytes &&
       SendLocated(process, header, payload, done)) {
     return;
   }
@@ -125,7 +125,7 @@ void UcxOutgoing::Advance(int process) {
   Peer& peer = PeerOf(process);
   if (!channel_.HasHeard(process)) return;
   // Each fragment may end payloads, and their callbacks may send others.
-  while (!peer.active.empty() && peer.open_bytes < kMostOpenBytes) {
+  while (!peer.active.empty() && peer.open_bytes < kMaxOpenBytes) {
     const Turn turn = *peer.active.begin();
     Outgoing* const outgoing = peer.outgoing.Find(turn.second);
     int64_t bytes = 0;

@@ -29,7 +29,7 @@ class UcxOutgoing {
   static constexpr int64_t kFragmentBytes = 60 << 10;
   // A smaller payload always goes in fragments: sending takes less time than to announce its location and to wait for
   // kTaken.
-  static constexpr int64_t kLeastLocatedBytes = 32 << 10;
+  static constexpr int64_t kMinLocatedBytes = 32 << 10;
 
   // `credit_bytes`: bytes that may be sent to each process before they are wanted. `readers`: whether each process
   // reads this one's memory; empty: none does.

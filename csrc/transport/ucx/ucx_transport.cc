@@ -13,7 +13,7 @@ namespace {
 // after it.
 constexpr auto kPartingAfterLoss = std::chrono::seconds(10);
 // One round for each bit of a number of processes.
-constexpr uint32_t kMostRounds = 31;
+constexpr uint32_t kMaxRounds = 31;
 
 const Status& ClosedError() {
   static const Status error(Code::kUnavailable, "the UCX transport is closed");
@@ -139,7 +139,7 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
       // The caller has taken back the credit of small messages.
       return header.total_bytes == 0 || outgoing_.OnCredit(process, header.total_bytes);
     case MessageType::kParting:
-      if (header.payload_tag >= kMostRounds) return false;
+      if (header.payload_tag >= kMaxRounds) return false;
       rounds_heard_ |= uint32_t{1} << header.payload_tag;
       return true;
     case MessageType::kLeft:

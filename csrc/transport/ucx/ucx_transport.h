@@ -14,7 +14,7 @@
 // transport/mpi/mpi_transport.h.
 //
 // If two processes share a host and the receiver may read the sender's memory, a payload of at least
-// UcxOutgoing::kLeastLocatedBytes stays in place. Its announcement (kOnRequest) says where it lies (LocatedPayload),
+// UcxOutgoing::kMinLocatedBytes stays in place. Its announcement (kOnRequest) says where it lies (LocatedPayload),
 // and the runtime copies it from there (StartRead), without the lock. The receiver then tells the sender (kTaken).
 // This takes no credit, as nothing comes unasked. If the read fails, the payload is pulled like any other. The sender
 // revokes a guard before it reuses the memory, so that a reader notices that it was too late, or has read another
@@ -119,7 +119,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   }
   bool HasTransfers() const override { return outgoing_.Any() || incoming_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return incoming_.early_bytes(); }
-  int64_t MostHeldBytes() const { return channel_.most_held_bytes(); }
+  int64_t MaxHeldBytes() const { return channel_.max_held_bytes(); }
   // A dissemination barrier of the living processes. Afterwards a broken connection is no loss: all processes have
   // come to their end.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;

@@ -13,14 +13,14 @@ namespace {
 
 // Each process takes about 8 MiB of shared memory. UCX 1.22 may crash when there is no more, which is soon the case
 // in containers (often 64 MiB).
-constexpr uint64_t kLeastSharedMemory = uint64_t{1} << 30;
+constexpr uint64_t kMinSharedMemory = uint64_t{1} << 30;
 
 // UCX's settings. Within a host, connections with error handling use shared memory: files in /dev/shm, which no other
 // user can open. Segments of System V are open to the user's group.
 std::vector<std::pair<const char*, const char*>> Settings(bool shares_memory) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space("/dev/shm", error);
-  if (!shares_memory || error || space.available < kLeastSharedMemory) return {{"TLS", "^sm"}};
+  if (!shares_memory || error || space.available < kMinSharedMemory) return {{"TLS", "^sm"}};
   return {{"TLS", "^sysv"}, {"POSIX_ERROR_HANDLING", "y"}};
 }
 

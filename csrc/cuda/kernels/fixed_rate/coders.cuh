@@ -17,7 +17,7 @@
 
 namespace jaxccomp::cuda {
 
-inline constexpr uint32_t kLeastScale = 27u << 23;   // 2^-100
+inline constexpr uint32_t kMinScale = 27u << 23;   // 2^-100
 
 // The decoder of codes that are multiplied by a scale. Values beyond the limit are clamped to it.
 struct ScaleDecoder {
@@ -26,10 +26,10 @@ struct ScaleDecoder {
   bool special;
 };
 
-JAXCCOMP_HOST_DEVICE inline ScaleDecoder MakeScaleDecoder(uint32_t scale_bits, float most_code,
+JAXCCOMP_HOST_DEVICE inline ScaleDecoder MakeScaleDecoder(uint32_t scale_bits, float max_code,
                                                           float limit) {
   const float scale = FloatOf(scale_bits);
-  return {scale, limit, !(scale * most_code <= limit)};
+  return {scale, limit, !(scale * max_code <= limit)};
 }
 
 JAXCCOMP_HOST_DEVICE inline uint32_t FinishScaled(const ScaleDecoder& decoder, uint32_t bits) {
@@ -45,7 +45,7 @@ struct Integer {
   static constexpr int kBits = bits;
   static constexpr int kHeaderBytes = 2;
   static constexpr bool kRandom = random;
-  static constexpr int kMostCode = (1 << (kBits - 1)) - 1;
+  static constexpr int kMaxCode = (1 << (kBits - 1)) - 1;
   // The inverse of a scale near float's maximum would be subnormal: use four times the inverse, and a quarter of the
   // value.
   static constexpr bool kQuarter = kBits == 2;
@@ -59,9 +59,9 @@ struct Integer {
   JAXCCOMP_HOST_DEVICE static Encoder MakeEncoder(uint32_t greatest, float) {
     constexpr uint32_t kGreatestScale = 0x7f7f0000;   // the greatest finite bfloat16
     const bool finite = greatest < kInfinity;
-    const float exact = FloatOf(finite ? greatest : 0) / static_cast<float>(kMostCode);
+    const float exact = FloatOf(finite ? greatest : 0) / static_cast<float>(kMaxCode);
     uint32_t up = (BitsOf(exact) + 0xffff) & 0xffff0000;
-    up = up > kLeastScale ? up : kLeastScale;
+    up = up > kMinScale ? up : kMinScale;
     up = up < kGreatestScale ? up : kGreatestScale;
     return {finite ? up >> 16 : kNaN >> 16, finite ? ~0u : 0,
             (kQuarter ? 4.0f : 1.0f) / FloatOf(up)};
@@ -79,14 +79,14 @@ struct Integer {
     auto code = static_cast<int32_t>(shifted);
     code -= shifted < static_cast<float>(code) ? 1 : 0;
     // Rounding of the product and of the sum may exceed the range by one.
-    code = code < kMostCode ? code : kMostCode;
-    code = code > -kMostCode ? code : -kMostCode;
+    code = code < kMaxCode ? code : kMaxCode;
+    code = code > -kMaxCode ? code : -kMaxCode;
     return static_cast<uint32_t>(code);
   }
 
   using Decoder = ScaleDecoder;
   JAXCCOMP_HOST_DEVICE static Decoder MakeDecoder(uint32_t header, float limit, float) {
-    return MakeScaleDecoder(header << 16, kMostCode, limit);
+    return MakeScaleDecoder(header << 16, kMaxCode, limit);
   }
   JAXCCOMP_HOST_DEVICE static uint32_t Value(const Decoder& decoder, uint32_t code) {
     // The float 2^23 plus the code plus 2^(kBits - 1).
@@ -108,10 +108,10 @@ struct Float8 {
   static constexpr int kMantissaBits = mantissa_bits;
   static constexpr bool kE4m3 = mantissa_bits == 3;
   static constexpr int kBias = kE4m3 ? 7 : 15;
-  static constexpr int kMostExponent = kE4m3 ? 8 : 15;
-  static constexpr float kMost = kE4m3 ? 448.0f : 57344.0f;   // 1.75 * 2^kMostExponent
+  static constexpr int kMaxExponent = kE4m3 ? 8 : 15;
+  static constexpr float kMaxValue = kE4m3 ? 448.0f : 57344.0f;   // 1.75 * 2^kMaxExponent
   static constexpr int kShift = 23 - kMantissaBits;
-  static constexpr uint32_t kLeastNormal = static_cast<uint32_t>(128 - kBias) << 23;
+  static constexpr uint32_t kMinNormal = static_cast<uint32_t>(128 - kBias) << 23;
 
   struct Encoder {
     uint32_t header;
@@ -119,12 +119,12 @@ struct Float8 {
     float inverse;
   };
 
-  // The scale is the least power of two for which greatest / scale is at most kMost.
+  // The scale is the least power of two for which greatest / scale is at most kMaxValue.
   JAXCCOMP_HOST_DEVICE static Encoder MakeEncoder(uint32_t greatest, float) {
     const bool finite = greatest < kInfinity;
     // The addition carries into the exponent for mantissas above 1.75.
     const auto exponent = static_cast<int32_t>((greatest + 0x1fffff) >> 23);
-    int32_t scale = exponent - kMostExponent;
+    int32_t scale = exponent - kMaxExponent;
     scale = scale > 27 ? scale : 27;   // 2^-100
     return {finite ? static_cast<uint32_t>(scale) : 255, finite ? ~0u : 0,
             FloatOf(finite ? static_cast<uint32_t>(254 - scale) << 23 : 0)};
@@ -136,22 +136,22 @@ struct Float8 {
     // Adding a power of two with the code's unit in the last place rounds to nearest even. The sum minus that power
     // has the code's digits; `exponent` gives the code's exponent.
     uint32_t exponent = magnitude & kInfinity;
-    exponent = exponent > kLeastNormal ? exponent : kLeastNormal;
+    exponent = exponent > kMinNormal ? exponent : kMinNormal;
     const uint32_t power = exponent + (static_cast<uint32_t>(kShift) << 23);
     const float rounded = FloatOf(magnitude) + FloatOf(power);
-    const uint32_t code = BitsOf(rounded) - power + ((exponent - kLeastNormal) >> kShift);
+    const uint32_t code = BitsOf(rounded) - power + ((exponent - kMinNormal) >> kShift);
     return code | (bits >> 24 & 0x80);
   }
 
   using Decoder = ScaleDecoder;
   JAXCCOMP_HOST_DEVICE static Decoder MakeDecoder(uint32_t header, float limit, float) {
-    return MakeScaleDecoder(header == 255 ? kNaN : header << 23, kMost, limit);
+    return MakeScaleDecoder(header == 255 ? kNaN : header << 23, kMaxValue, limit);
   }
   JAXCCOMP_HOST_DEVICE static uint32_t Value(const Decoder& decoder, uint32_t code) {
     const uint32_t digits = code & 0x7f;
     // Subnormals have the exponent field 0, which would be one too small.
-    const uint32_t raised = (digits << kShift) + kLeastNormal;
-    const float subnormal = FloatOf(raised) - FloatOf(kLeastNormal);
+    const uint32_t raised = (digits << kShift) + kMinNormal;
+    const float subnormal = FloatOf(raised) - FloatOf(kMinNormal);
     const bool normal = digits >> kMantissaBits != 0;
     const uint32_t magnitude = normal ? raised - (1u << 23) : BitsOf(subnormal);
     return BitsOf(FloatOf(magnitude | (code & 0x80) << 24) * decoder.scale);
@@ -191,7 +191,7 @@ struct Ternary {
   };
 
   JAXCCOMP_HOST_DEVICE static Encoder MakeEncoder(uint32_t greatest, float) {
-    if (greatest < kLeastScale) return {0, 0, ~0u};
+    if (greatest < kMinScale) return {0, 0, ~0u};
     if (greatest >= kInfinity) return {kNaN, 0, ~0u};
     return {greatest, FloatOf(greatest), BitsOf(0.5f * FloatOf(greatest)) + 1};
   }

@@ -49,8 +49,8 @@ inline Status WrongCall(const FixedRate& codec, Code code, const std::string& wh
 inline Status CheckCall(const FixedRate& codec, int64_t count) {
   const FormatRow& row = RowOf(codec.format);
   // Keeps all sizes in bytes below 2^63.
-  constexpr int64_t kMostValues = std::numeric_limits<int64_t>::max() / 16;
-  if (count < 0 || count > kMostValues) {
+  constexpr int64_t kMaxValues = std::numeric_limits<int64_t>::max() / 16;
+  if (count < 0 || count > kMaxValues) {
     return WrongCall(codec, Code::kInvalidArgument,
                      std::to_string(count) + " is not a possible count of values");
   }

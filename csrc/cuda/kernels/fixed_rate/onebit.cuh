@@ -117,11 +117,11 @@ struct EncodeOneBit {
     return __builtin_bit_cast(double, static_cast<uint64_t>(high) << 32 | low);
   }
 
-  // Bits of the mean; 0 if its magnitude is below kLeastScale.
+  // Bits of the mean; 0 if its magnitude is below kMinScale.
   JAXCCOMP_HOST_DEVICE static uint32_t Mean(double sum, int64_t count) {
     if (count == 0) return 0;
     const uint32_t mean = BitsOf(static_cast<float>(sum / static_cast<double>(count)));
-    return (mean & kMagnitude) < kLeastScale ? 0 : mean;
+    return (mean & kMagnitude) < kMinScale ? 0 : mean;
   }
 };
 

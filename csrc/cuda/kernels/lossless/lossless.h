@@ -28,7 +28,7 @@ struct LosslessEncodeCall {
   std::byte* dst;            // LosslessBoundBytes
   int64_t* size;             // the bytes written
   void* workspace;
-  int64_t most_blocks = 0;   // max thread blocks that write to dst; 0: as many as are resident at a time
+  int64_t max_blocks = 0;   // max thread blocks that write to dst; 0: as many as are resident at a time
 };
 
 struct LosslessDecodeCall {

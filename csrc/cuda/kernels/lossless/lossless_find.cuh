@@ -12,7 +12,7 @@ namespace jaxccomp::cuda {
 
 inline constexpr int kRegions = 1024;
 inline constexpr int kRegionThreads = 128;
-inline constexpr int kLeastRegionBytes = 256;
+inline constexpr int kMinRegionBytes = 256;
 
 struct Region {
   int64_t start;   // kInvalid: no segment was found
@@ -22,7 +22,7 @@ struct Region {
 
 JAXCCOMP_DEVICE int64_t RegionBytes(int64_t size) {
   const int64_t bytes = (size - lossless::kChunkHeaderBytes + kRegions - 1) / kRegions;
-  return bytes < kLeastRegionBytes ? kLeastRegionBytes : bytes;
+  return bytes < kMinRegionBytes ? kMinRegionBytes : bytes;
 }
 
 // The maximum number of segments in a region's chain.

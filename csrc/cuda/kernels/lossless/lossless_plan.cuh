@@ -11,7 +11,7 @@
 namespace jaxccomp::cuda {
 
 // The maximum number of thread blocks with separate memory in the workspace.
-inline constexpr int64_t kMostSlots = 256;
+inline constexpr int64_t kMaxSlots = 256;
 
 inline int64_t SegmentsOf(int64_t words) { return (words + kSegmentWords - 1) / kSegmentWords; }
 inline int64_t BlocksOf(int64_t words) { return (words + kBlockWords - 1) / kBlockWords; }
@@ -25,7 +25,7 @@ struct EncodeMemory {
     ticket = pieces.Take<uint32_t>(1);
     state = pieces.Take<uint64_t>(segments);
     plans = pieces.Take<PlanePlan>(segments * Cutting<layout>::kPlanes);
-    const int64_t slots = kInShared<layout> ? 0 : AtMost(segments, kMostSlots);
+    const int64_t slots = kInShared<layout> ? 0 : AtMost(segments, kMaxSlots);
     images = pieces.Take<uint8_t>(slots * kImageBytes<layout>);
   }
   Pieces pieces;
@@ -42,7 +42,7 @@ struct DecodeMemory {
     regions = pieces.Take<Region>(kRegions);
     chains = pieces.Take<int64_t>(kRegions * ChainEntries(words));
     parsed = pieces.Take<ParsedBlock<layout>>(BlocksOf(words));
-    const int64_t slots = kScratchInShared<layout> ? 0 : AtMost(BlocksOf(words), kMostSlots);
+    const int64_t slots = kScratchInShared<layout> ? 0 : AtMost(BlocksOf(words), kMaxSlots);
     scratch = pieces.Take<uint8_t>(slots * kScratchBytes<layout>);
   }
   Pieces pieces;
@@ -80,8 +80,8 @@ int EncodeWith(Launcher& launcher, const LosslessEncodeCall& call) {
   };
   const int shared_bytes = kEncodeSharedBytes<layout>;
   const int64_t resident = launcher.template Resident<EncodeKernel<layout>>(shared_bytes);
-  int64_t most = kInShared<layout> ? resident : AtMost(resident, kMostSlots);
-  if (call.most_blocks > 0) most = AtMost(most, call.most_blocks);
+  int64_t most = kInShared<layout> ? resident : AtMost(resident, kMaxSlots);
+  if (call.max_blocks > 0) most = AtMost(most, call.max_blocks);
   return launcher.Launch(encode, AtMost(segments, most), shared_bytes);
 }
 
@@ -92,7 +92,7 @@ int DecodeWith(Launcher& launcher, const LosslessDecodeCall& call) {
   const SearchKernel<layout> search = {payload, call.words, memory.regions, memory.chains,
                                        call.status};
   const int64_t regions = AtLeastOne(
-      AtMost((call.payload_bytes + kLeastRegionBytes - 1) / kLeastRegionBytes, kRegions));
+      AtMost((call.payload_bytes + kMinRegionBytes - 1) / kMinRegionBytes, kRegions));
   int error = launcher.Launch(search, regions, sizeof(uint32_t));
   if (error != 0) return error;
   const JoinKernel<layout> join = {
@@ -121,7 +121,7 @@ int DecodeWith(Launcher& launcher, const LosslessDecodeCall& call) {
   };
   const int shared_bytes = kDecodeSharedBytes<layout>;
   const int64_t resident = launcher.template Resident<DecodeKernel<layout>>(shared_bytes);
-  const int64_t most = kScratchInShared<layout> ? resident : AtMost(resident, kMostSlots);
+  const int64_t most = kScratchInShared<layout> ? resident : AtMost(resident, kMaxSlots);
   return launcher.Launch(decode, AtMost(BlocksOf(call.words), most), shared_bytes);
 }
 

@@ -46,7 +46,7 @@ struct NvcompEncodeCall {
   std::byte* code;   // nvcomp::MaxEncodedBytes
   int64_t* size;     // the bytes written
   void* workspace;
-  int64_t most_blocks = 0;   // max thread blocks that write to `code`; 0: one per piece
+  int64_t max_blocks = 0;   // max thread blocks that write to `code`; 0: one per piece
 };
 
 struct NvcompDecodeCall {

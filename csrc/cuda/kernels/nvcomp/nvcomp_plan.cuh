@@ -160,7 +160,7 @@ Status EncodeWith(Machine& machine, const nvcomp::Functions& functions,
   const std::byte* const values =
       aligned ? static_cast<const std::byte*>(call.values) : memory.aligned;
   const int64_t pieces = PiecesOf(cut), all = cut.chunks * pieces;
-  const int64_t packing = call.most_blocks > 0 && call.most_blocks < all ? call.most_blocks : all;
+  const int64_t packing = call.max_blocks > 0 && call.max_blocks < all ? call.max_blocks : all;
   const Batch& batch = memory.batch;
   return InTurn(
       [&] {
