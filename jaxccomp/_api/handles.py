@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 
 Operation = Callable[..., Any]
 
@@ -103,7 +103,7 @@ def start_of(function: Operation) -> Callable[..., Handle]:
 
     def start(*args: Any, **options: Any) -> Handle:
         return Handle(
-            _Started(name, _compat.this_line()), function(*args, **options), must_be_waited_for=True
+            _Started(name, _jax.this_line()), function(*args, **options), must_be_waited_for=True
         )
 
     start.__name__ = start.__qualname__ = f"{name}_start"

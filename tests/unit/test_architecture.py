@@ -63,7 +63,7 @@ IMPLEMENTATIONS = {
 
 # Python's rooms and public modules, lowest first: each imports from lower layers, and from itself.
 LAYERS = (
-    {"errors", "_compat"},
+    {"errors", "_jax"},
     {"_native", "config"},
     {"_codecs", "schedules"},
     {"_bootstrap"},
@@ -215,7 +215,7 @@ def test_python_imports_only_what_lies_below(name):
         below = structure.room_of(imported)
         assert below == room or LEVEL[below] < LEVEL[room], f"{name} imports {imported}"
     for imported in structure.imports(structure.python_files()[name]):
-        assert not imported.startswith("jax._src") or name == "_compat", f"{name}: {imported}"
+        assert not imported.startswith("jax._src") or name == "_jax", f"{name}: {imported}"
 
 
 def test_no_file_sees_itself_through_others():
