@@ -85,16 +85,18 @@ HOOKS = (
         self_tests.functions_in_jaxprs,
     ),
     Hook(
-        "compilation events", "the end of a program's list of calls", self_tests.compilation_events
+        "compilation events",
+        "matching of calls when programs of one name are compiled",
+        self_tests.compilation_events,
     ),
     Hook(
         "loaded executables",
-        "the same for executables from a file or cache",
+        "matching of calls in programs loaded from a file or cache",
         self_tests.loaded_executables,
     ),
     Hook(
         "callback errors",
-        "the end of waits for a device whose callback failed",
+        "errors instead of waits for a device whose callback failed",
         self_tests.callback_errors,
     ),
     Hook("jax.distributed", "init() without MPI", self_tests.key_value_store),

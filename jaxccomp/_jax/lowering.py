@@ -245,8 +245,8 @@ def is_free(value: Any) -> bool:
     """Return whether ``value`` may be overwritten: a temporary, or a donated argument.
 
     XLA copies a temporary that has other readers. An argument that is not donated it would always
-    copy; a new result is cheaper. Within ``shard_map`` no argument counts as donated: JAX lowers its
-    function before it attaches donations to the program's arguments.
+    copy; a new result is cheaper. Within ``shard_map`` no argument counts as donated, because JAX
+    lowers its function before it marks the donated arguments of the program.
     """
     value = value.maybe_downcast()
     if not isinstance(value, ir.BlockArgument):

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import io_callback
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxccomp._jax import (
@@ -734,7 +735,7 @@ def callback_errors() -> None:
     result = jax.ShapeDtypeStruct(_X.shape, _X.dtype)
     calls: dict[str, Callable[[Array], Any]] = {
         "pure_callback": lambda x: jax.pure_callback(fail, result, x),
-        "io_callback": lambda x: jax.experimental.io_callback(fail, result, x),
+        "io_callback": lambda x: io_callback(fail, result, x),
         "debug.callback": lambda x: jax.debug.callback(fail, x),
     }
     for name, call in calls.items():

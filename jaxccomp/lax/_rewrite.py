@@ -21,6 +21,7 @@ from jax.sharding import PartitionSpec
 
 from jaxccomp import _jax, errors
 from jaxccomp._api.error_feedback import residual_dtype_of
+from jaxccomp._jax import hooks
 from jaxccomp.lax import _sites
 from jaxccomp.lax._rules import CollectiveRule, Site, choose
 
@@ -109,6 +110,8 @@ class Rewriter:
         feedback: bool = False,
         residual_dtype: str | None = "float32",
     ) -> None:
+        # JAX might rename a collective, which would then be sent without compression.
+        hooks.require("collectives in jaxprs")
         self._rules = rules
         self._how = how
         self._feedback = feedback
