@@ -70,6 +70,14 @@ class EngineUnavailableError(JaxccompError, RuntimeError):
     """The native engine, or a part of it such as MPI, is needed and cannot be used."""
 
 
+class JaxHookError(JaxccompError, RuntimeError):
+    """JAX lacks, or has changed, a private part that jaxccomp uses; the text names the hook."""
+
+
+class JaxHookWarning(RuntimeWarning):
+    """A feature does not work since JAX has changed a private part that jaxccomp uses."""
+
+
 class MissingPackageError(JaxccompError, ImportError):
     """An optional Python package is needed and not installed."""
 

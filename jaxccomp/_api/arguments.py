@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxccomp import _compat, codecs, config, errors
+from jaxccomp import _jax, codecs, config, errors
 from jaxccomp import comm as comm_lib
 from jaxccomp._api import mpi_support
 from jaxccomp._call import Call
@@ -86,7 +86,7 @@ def make_call(
         groups, size = None, comm.size
     else:
         axes = _axes(collective, axis_name)
-        size = math.prod(_compat.axes_in_scope()[axis] for axis in axes)
+        size = math.prod(_jax.axes_in_scope()[axis] for axis in axes)
         groups, size = _groups(collective, axis_index_groups, size, op)
     return Call(
         collective,
@@ -104,8 +104,8 @@ def make_call(
             collective in _SAME_EVERYWHERE
             and groups is None
             and bool(axes)
-            and _compat.checks_varying()
-            and _compat.all_manual(axes)
+            and _jax.checks_varying()
+            and _jax.all_manual(axes)
         ),
         ordered=comm is not None and comm.order == "program",
         referenced=referenced,
@@ -147,15 +147,15 @@ def check_varies(call: Call, tree: Any) -> None:
     Raises:
       InvalidArgumentError: for a traced floating leaf that does not vary along the call's axes.
     """
-    if not call.axes or not _compat.checks_varying():
+    if not call.axes or not _jax.checks_varying():
         return
     if call.reduce_op != "mean" and codecs.is_raw(call.codec):
         return  # may count ranks, as jax.lax.psum(1, axis) does
     axes = call.axes[0] if len(call.axes) == 1 else call.axes
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        if not _compat.is_tracer(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        if not _jax.is_tracer(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
             continue
-        if _compat.varying(leaf).isdisjoint(call.axes):
+        if _jax.varying(leaf).isdisjoint(call.axes):
             what = f"leaf {jax.tree_util.keystr(path)}" if path else "the operand"
             raise errors.InvalidArgumentError(
                 f"{call.collective} with op={call.reduce_op!r}, codec={call.codec!r}: by its type "
@@ -172,7 +172,7 @@ def check_varies(call: Call, tree: Any) -> None:
 
 def rank_in(collective: str, what: str, rank: Any, size: int) -> int:
     """Return ``rank`` as an int; raise unless it is in [0, size)."""
-    if _compat.is_tracer(rank) or isinstance(rank, (bool, np.bool_)):
+    if _jax.is_tracer(rank) or isinstance(rank, (bool, np.bool_)):
         raise errors.InvalidArgumentError(
             f"{collective}: {what} must be a Python integer known when tracing, not {rank!r}."
         )
@@ -194,7 +194,7 @@ def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
     """Return row counts of a v-variant, flat: one per rank; for alltoallv [source][destination]."""
     shape = (size, size) if collective == "alltoallv" else (size,)
     form = "[source][destination]" if collective == "alltoallv" else "[rank]"
-    if _compat.is_tracer(counts):
+    if _jax.is_tracer(counts):
         raise errors.InvalidArgumentError(
             f"{collective}: counts must be known when tracing; for computed counts use "
             "jaxccomp.lax.ragged_all_to_all."
@@ -266,7 +266,7 @@ def _reductions_of(dtype: Any) -> tuple[str, ...]:
 
 def _axes(collective: str, axis_name: AxisName) -> tuple[Hashable, ...]:
     axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
-    known = _compat.axes_in_scope()
+    known = _jax.axes_in_scope()
     for axis in axes:
         if axis not in known:
             raise errors.UnknownAxisError(

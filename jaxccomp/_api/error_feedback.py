@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, codecs, errors
+from jaxccomp import _jax, codecs, errors
 from jaxccomp._api.arguments import REDUCE_OPS, check_varies, make_call
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.pytree import apply, as_array
@@ -232,8 +232,8 @@ def _alike(x: Array, residual: Array) -> tuple[Array, Array]:
 
 
 def _vary_alike(x: Array, residual: Array) -> tuple[Array, Array]:
-    axes = _compat.varying(x) | _compat.varying(residual)
-    return _compat.vary(x, axes), _compat.vary(residual, axes)
+    axes = _jax.varying(x) | _jax.varying(residual)
+    return _jax.vary(x, axes), _jax.vary(residual, axes)
 
 
 def _widens(x: Array, residual: Array) -> bool:

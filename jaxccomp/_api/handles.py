@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -129,7 +129,7 @@ def nonblocking(operation: Callable[P, T]) -> Callable[P, Handle[T]]:
 
     @functools.wraps(operation)
     def start(*args: P.args, **options: P.kwargs) -> Handle[T]:
-        started = _Started(name, _compat.this_line())
+        started = _Started(name, _jax.this_line())
         return Handle(started, operation(*args, **options), must_be_waited_for=True)
 
     start.__doc__ = f"""Starts `{name}` and returns a `Handle`: see `jaxccomp.nonblocking`."""

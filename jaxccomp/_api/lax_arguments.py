@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.arguments import AxisName, rank_in
 from jaxccomp._api.options import How
 from jaxccomp._api.pytree import as_array
@@ -22,7 +22,7 @@ def names_of(axis_name: AxisName) -> tuple[Any, ...]:
 
 def has_partial_sums(x: Any) -> bool:
     """Return whether a leaf has a type that only jax.lax supports (unreduced or reduced)."""
-    return any(map(_compat.is_partial_sum, jax.tree.leaves(x)))
+    return any(map(_jax.is_partial_sum, jax.tree.leaves(x)))
 
 
 def only_raw(name: str, how: How) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat
+from jaxccomp import _jax
 from jaxccomp._api.arguments import AxisName, Groups, make_call
 from jaxccomp._api.lax_arguments import has_partial_sums, names_of, only_raw
 from jaxccomp._api.options import How, parallel
@@ -40,7 +40,7 @@ def psum(
       >>> jaxccomp.lax.psum(grads, "data", codec="bf16")                 # doctest: +SKIP
     """
     leaves = jax.tree.leaves(x)
-    if not any(_compat.is_tracer(leaf) or is_float0(leaf) for leaf in leaves):
+    if not any(_jax.is_tracer(leaf) or is_float0(leaf) for leaf in leaves):
         # jax.lax.psum multiplies constants by the axis size: no communication.
         return jax.lax.psum(x, axis_name, axis_index_groups=axis_index_groups)
     x = map_values(lambda leaf: _counted(as_array("psum", leaf)), x)
@@ -159,11 +159,11 @@ def _reduce(
 def _may_overflow(leaf: Any) -> bool:
     """Return whether a sum may overflow the dtype although the mean does not."""
     dtype = getattr(leaf, "dtype", jnp.float32)
-    return _compat.is_tracer(leaf) and (wide_sums.is_half(dtype) or wide_sums.is_small(dtype))
+    return _jax.is_tracer(leaf) and (wide_sums.is_half(dtype) or wide_sums.is_small(dtype))
 
 
 def _divides(leaf: Any) -> bool:
-    return _compat.is_tracer(leaf) and bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+    return _jax.is_tracer(leaf) and bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 def _counted(leaf: Any) -> Any:

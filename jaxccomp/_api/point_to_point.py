@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.arguments import Ranks, make_call, partner
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.pytree import apply, exchange, is_float0
@@ -36,7 +36,7 @@ def barrier(x: Any = None, **options: Unpack[Options]) -> Any:
     """
     call = make_call("barrier", **options)
     held = apply(call, (x, jnp.zeros((), jnp.int32)))
-    if not any(map(_compat.is_tracer, jax.tree.leaves(held))):
+    if not any(map(_jax.is_tracer, jax.tree.leaves(held))):
         jax.block_until_ready(held)
     return held[0]
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api import arguments
 from jaxccomp._call import VECTOR, Call, reference_shape, result_shape, with_likes
 from jaxccomp._primitives import wide_sums
@@ -193,6 +193,6 @@ def _is_empty(call: Call, x: Array) -> bool:
 def _empty(call: Call, x: Array, shape: tuple[int, ...]) -> Array:
     if is_float0(x):
         return np.zeros(shape, x.dtype)
-    axes = _compat.varying(x) | (frozenset() if call.invariant else frozenset(call.axes))
+    axes = _jax.varying(x) | (frozenset() if call.invariant else frozenset(call.axes))
     dropped = frozenset(call.axes) if call.invariant else frozenset()
-    return _compat.vary(jnp.zeros(shape, x.dtype), axes - dropped)
+    return _jax.vary(jnp.zeros(shape, x.dtype), axes - dropped)

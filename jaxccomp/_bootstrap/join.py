@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from jaxccomp import _compat, config, errors
+from jaxccomp import _jax, config, errors
 from jaxccomp._bootstrap import (
     group,
     kv_store,
@@ -24,7 +24,7 @@ from jaxccomp._bootstrap import (
 from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._bootstrap.parameters import RendezvousParameters
 from jaxccomp._bootstrap.world import World
-from jaxccomp._native import callbacks, cuda, engine, ffi_targets, launch_places, platforms, threads
+from jaxccomp._native import cuda, engine, ffi_targets, launch_places, platforms, threads
 
 _duplicates: _mpi.WorldDuplicates | None = None
 
@@ -146,7 +146,7 @@ def _without_mpi(distributed: bool) -> World:
         return World(0, 1)
     process, processes = jax.process_index(), jax.process_count()
     state = World(process, processes)
-    state.out_of_band = kv_store.of(_compat.distributed_client())
+    state.out_of_band = kv_store.of(_jax.distributed_client())
     why = "the native engine is not installed"
     state.unreachable = transports.why_unreachable(processes, why)
     return state
@@ -202,7 +202,9 @@ def _tell_place(core: Any, process_of: Mapping[int, int]) -> None:
     core.set_devices(devices)
     cuda.open_gpus()
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
-    callbacks.watch(core)
+    # A failed callback ends the program on its device only. Other devices of the process may wait
+    # for that device in a collective: the engine ends these waits.
+    _jax.on_callback_error(core.callback_failed)
     core.name_launching_threads(threads.current)
     if config.get("check_launches"):
         core.check_launches(launch_places.current)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._native.version import __version__
 
 _PREFIX = "jaxccomp"
@@ -25,7 +25,7 @@ class Store:
     """This process's use of the store.
 
     Args:
-      client: the client of ``jax.distributed`` (_compat.distributed_client).
+      client: the client of ``jax.distributed`` (_jax.distributed_client).
     """
 
     def __init__(self, client: Any):
@@ -47,7 +47,7 @@ class Store:
 
         def fetch(key: str, rows: int, of: int) -> np.ndarray:
             left = max(deadline - time.monotonic(), 1e-3)
-            found = _compat.stored(self._client, f"{folder}/{key}", left)
+            found = _jax.stored(self._client, f"{folder}/{key}", left)
             if found is None:
                 raise self._missing(folder, members, timeout)
             if len(found) != rows * mine.nbytes:

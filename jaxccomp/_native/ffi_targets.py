@@ -7,18 +7,16 @@ Not later: a precompiled program that is loaded needs them at once.
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import jax
 
-from jaxccomp import _compat
+from jaxccomp import _jax
 from jaxccomp._native import engine, platforms, threads
 from jaxccomp._native.platforms import Platform
 
 # The FFI target, and the type of the state that XLA keeps per call site.
 _TARGET = "jaxccomp_collective"
 _STATE_TYPE = "jaxccomp_call_site"
-_COMPILED = "/jax/core/compile/backend_compile_duration"
 
 _lock = threading.Lock()
 _registered: set[Platform] = set()
@@ -44,11 +42,8 @@ def target(platform: Platform) -> str:
         jax.ffi.register_ffi_target(_TARGET, row["stages"], platform=platform.xla)
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
-            jax.monitoring.register_event_duration_secs_listener(
-                lambda event, *_, **about: _close_program(core, event, about.get("fun_name", ""))
-            )
-            # Loading an executable emits no event.
-            _compat.after_loading(core.close_program)
+            _jax.on_compiled(lambda name: core.close_program(name, threads.current()))
+            _jax.on_loaded(core.close_program)  # no event of a compilation
         _registered.add(platform)
     return _TARGET
 
@@ -58,8 +53,3 @@ def register() -> None:
     for platform in platforms.TABLE.values():
         if platform.devices():
             target(platform)
-
-
-def _close_program(core: Any, event: str, fun_name: str = "") -> None:
-    if event == _COMPILED:
-        core.close_program(fun_name, threads.current())

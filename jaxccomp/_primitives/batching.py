@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxccomp import _compat
+from jaxccomp import _jax
 from jaxccomp._call import (
     Call,
     add_carried,
@@ -147,4 +147,4 @@ def _gathered(
 
 
 def _size(axes: Sequence[Any]) -> int:
-    return math.prod(_compat.axes_in_scope()[axis] for axis in axes)
+    return math.prod(_jax.axes_in_scope()[axis] for axis in axes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxccomp import _compat
+from jaxccomp import _jax
 from jaxccomp._call import Call
 
 Array = Any
@@ -16,10 +16,10 @@ PRIMITIVES: dict[str, Any] = {}
 
 def bind(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Runs or stages ``call`` on all operands at once."""
-    operands = [_compat.vary(x, call.axes) for x in operands]
+    operands = [_jax.vary(x, call.axes) for x in operands]
     return PRIMITIVES[call.collective].bind(*operands, call=located(call))
 
 
 def located(call: Call) -> Call:
     """Return ``call``; if it runs eagerly, with the program's line."""
-    return call.at(_compat.this_line()) if _compat.runs_eagerly() else call
+    return call.at(_jax.this_line()) if _jax.runs_eagerly() else call

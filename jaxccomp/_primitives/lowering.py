@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxccomp import _compat, codecs, comm, errors
+from jaxccomp import _jax, codecs, comm, errors
 from jaxccomp._call import Call, add_carried, reduced_values, split_likes
 from jaxccomp._native import engine, ffi_targets, threads
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
@@ -14,7 +14,7 @@ from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
 
-# How results may reuse the memory of operands or references (_compat.lower_ffi): not if an operand
+# How results may reuse the memory of operands or references (_jax.lower_ffi): not if an operand
 # may still be sent when the result of the same shape arrives.
 _ALIAS = {
     **dict.fromkeys(("bcast", "allreduce", "reduce", "scan", "exscan"), "free"),
@@ -24,7 +24,7 @@ _ALIAS = {
 
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
-    line = call.line or _compat.where(ctx)
+    line = call.line or _jax.where(ctx)
     call = call.at("")
     asked, call = call, planning.settled(call)
     if backends.BACKENDS.find(call.backend) is not None:
@@ -36,30 +36,30 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     shapes = _shapes(sent, call)
     composition = _composition(ctx, call, platform)
     if platform is not None and wide_sums.must_split(call, sent):
-        return _compat.lower_traced(
+        return _jax.lower_traced(
             ctx, lambda *xs: wide_sums.reduce_apart(asked, xs), operands, ordered=call.ordered
         )
     if not (custom or composition or _adds_carried(call, platform)):  # else the parts have plans
         if platform is not None:
             comm.init()
-        site = planning.site_of(asked, shapes, groups, _compat.platforms(ctx))
+        site = planning.site_of(asked, shapes, groups, _jax.platforms(ctx))
         plan = planning.pinned(site, asked, where)
     if plan is not None:
         call = plan
         platform, groups = _place(ctx, call, line)
         composition = _composition(ctx, call, platform)
     if _adds_carried(call, platform) or (composition and call.carries):
-        return _compat.lower_traced(
+        return _jax.lower_traced(
             ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
         )
     if platform is None:
         planning.record(where, call, "xla", sent, operands=shapes, site=site, groups=groups)
         find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
-        return _compat.lower_traced(
+        return _jax.lower_traced(
             ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
         )
     if composition is not None:
-        return _compat.lower_traced(
+        return _jax.lower_traced(
             ctx, lambda *xs: composed.run(call, xs, composition), operands, ordered=call.ordered
         )
     if platform is CUDA and not codecs.is_raw(call.codec):
@@ -81,15 +81,15 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     attributes = {
         "shapes": shapes,
         "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
-        "site": _compat.call_site_number(ctx, call.comm or (call.axes, call.groups)),
+        "site": _jax.call_site_number(ctx, call.comm or (call.axes, call.groups)),
         "where": where,
-        "program": _compat.program_name(ctx),
+        "program": _jax.program_name(ctx),
         "thread": threads.current(),
     }
 
     def lower_engine(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
         sent = _sent(call, ctx.avals_in)
-        return _compat.lower_ffi(
+        return _jax.lower_ffi(
             ctx,
             ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
             operands,
@@ -102,7 +102,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     if not wide_sums.widens(call, sent, runs):
         return lower_engine(ctx, call, operands)
     call = call.replace(codec=wide_sums.codec_of(call, sent))
-    return _compat.lower_converted(
+    return _jax.lower_converted(
         ctx,
         lambda inner, xs: lower_engine(inner, call, xs),
         operands,
@@ -123,7 +123,7 @@ def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any], line: str) 
     if not backends.is_composed(call):  # otherwise the parts are recorded
         sent = _sent(call, ctx.avals_in)
         planning.record(line, call, call.backend, sent, operands=_shapes(sent, call))
-    return _compat.lower_traced(ctx, traced, operands, ordered=call.ordered)
+    return _jax.lower_traced(ctx, traced, operands, ordered=call.ordered)
 
 
 def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[Any]] | None]:
@@ -136,7 +136,7 @@ def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[
                 f'{call.collective} with backend="mpi" on comm={call.comm.name!r}: {reason}'
             )
     elif platform is not None:
-        groups = _compat.replica_groups(ctx, call.axes, call.groups)
+        groups = _jax.replica_groups(ctx, call.axes, call.groups)
         return (platform, groups) if _reaches(platform, call, groups) else (None, [])
     return platform, []
 
@@ -203,7 +203,7 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
     """Return the platform on which the engine runs ``call``; raise if only it could but cannot."""
     if call.backend == "xla":
         return None
-    names = _compat.platforms(ctx)
+    names = _jax.platforms(ctx)
     platform = TABLE.get(names[0]) if len(names) == 1 else None
     if platform is None:
         reason = f"it has no handlers for platform {'/'.join(names)!r}"
@@ -275,7 +275,7 @@ def _crosses_processes(groups: list[list[Any]]) -> bool:
 
 def _check_one_device(ctx: Any, call: Call, line: str) -> None:
     assert call.comm is not None
-    count = _compat.device_count(ctx)
+    count = _jax.device_count(ctx)
     if count > 1:
         raise errors.CommunicatorError(
             f"{call.collective} with comm={call.comm.name!r} at {line}: a "

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._call import (
     ANY_SOURCE,
     ANY_TAG,
@@ -66,7 +66,7 @@ ROWS = (
 
 def define(row: Row) -> Any:
     """Make the primitive of a row."""
-    return _compat.new_primitive(
+    return _jax.new_primitive(
         f"jaxccomp_{row.name}",
         abstract_eval=_abstract_eval,
         jvp=partial(_jvp, row),
@@ -78,21 +78,21 @@ def define(row: Row) -> Any:
 
 def _abstract_eval(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
     dropped = call.axes if call.invariant else ()
-    effects = _compat.axis_effects(call.axes, f"jaxccomp.{call.collective}")
+    effects = _jax.axis_effects(call.axes, f"jaxccomp.{call.collective}")
     if call.ordered:
-        effects.add(_compat.ORDERED)
+        effects.add(_jax.ORDERED)
     elif call.collective == "barrier":
-        effects.add(_compat.KEPT)
+        effects.add(_jax.KEPT)
     values = reduced_values(call, avals)
     results = [
-        _compat.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
+        _jax.result_aval(aval, result_shape(call, aval.shape), dropped, kept_dimensions(call))
         for aval in split_likes(call, values)[1]
     ]
     if call.status:
-        pair = _compat.result_aval(avals[0], (2,), dropped, slice(0, 0))
+        pair = _jax.result_aval(avals[0], (2,), dropped, slice(0, 0))
         results.append(pair.update(dtype=jnp.dtype(jnp.int32), weak_type=False))
     if call.feedback:  # residuals differ by rank
-        results += [_compat.result_aval(aval, aval.shape, (), slice(None)) for aval in values]
+        results += [_jax.result_aval(aval, aval.shape, (), slice(None)) for aval in values]
     return results, effects
 
 
@@ -100,8 +100,8 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
     results = bind(call, primals)
     if row.transpose is None:
         return results, list(tangents)
-    result_tangents = [_compat.zero_tangent(x) for x in results]
-    if call.feedback and not all(map(_compat.is_zero, tangents)):
+    result_tangents = [_jax.zero_tangent(x) for x in results]
+    if call.feedback and not all(map(_jax.is_zero, tangents)):
         raise errors.NotDifferentiableError(
             f"{call.collective}_with_feedback has no derivative: it is for gradients, once they "
             "are there. Wrap its operands in jax.lax.stop_gradient if none is needed, or use "
@@ -111,7 +111,7 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
     primals, _ = split_references(call, primals)
     call = call.replace(referenced=False)
     moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
-    if all(_compat.is_zero(tangents[i]) for i in moving):
+    if all(_jax.is_zero(tangents[i]) for i in moving):
         return results, result_tangents
     if call.reduce_op not in ("", "sum", "mean"):
         raise errors.NotDifferentiableError(
@@ -130,26 +130,24 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
     received = [i for i in moving if i >= sent]
     if call.likes >= 0:
         call = with_likes(call, len(moving) - len(received), len(received))
-    moved = bind(call.replace(status=False), [_compat.instantiate(tangents[i]) for i in moving])
+    moved = bind(call.replace(status=False), [_jax.instantiate(tangents[i]) for i in moving])
     for i, tangent in zip(received, moved, strict=True):
         result_tangents[i - sent] = tangent
     return results, result_tangents
 
 
 def _transposed(row: Row, cotangents: Any, *operands: Any, call: Call) -> list[Any]:
-    if all(map(_compat.is_zero, cotangents)) and not call.ordered:
-        return [_compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in operands]
+    if all(map(_jax.is_zero, cotangents)) and not call.ordered:
+        return [_jax.zero_cotangent(x) if _jax.is_undefined(x) else None for x in operands]
     assert row.transpose is not None
     if call.likes >= 0:
-        return transpose.exchange(call, [_compat.instantiate(ct) for ct in cotangents], operands)
+        return transpose.exchange(call, [_jax.instantiate(ct) for ct in cotangents], operands)
     sent, references = split_references(call, operands)
     given = row.transpose(
-        call.replace(referenced=False), [_compat.instantiate(ct) for ct in cotangents]
+        call.replace(referenced=False), [_jax.instantiate(ct) for ct in cotangents]
     )
-    given = [ct if _compat.is_undefined(x) else None for ct, x in zip(given, sent, strict=True)]
-    return given + [
-        _compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in references
-    ]
+    given = [ct if _jax.is_undefined(x) else None for ct, x in zip(given, sent, strict=True)]
+    return given + [_jax.zero_cotangent(x) if _jax.is_undefined(x) else None for x in references]
 
 
 PRIMITIVES.update({row.name: define(row) for row in ROWS})

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxccomp import _compat
+from jaxccomp import _jax
 from jaxccomp._call import Call
 from jaxccomp._primitives import lowering
 from jaxccomp._primitives.binding import located
@@ -25,33 +25,33 @@ Array = Any
 
 def bind(call: Call, operands: Sequence[Array]) -> Array:
     """Run or stage the exchange; the result has the shape of ``output``."""
-    axes = frozenset(call.axes).union(*map(_compat.varying, operands))
-    return PRIMITIVE.bind(*(_compat.vary(x, axes) for x in operands), call=located(call))[0]
+    axes = frozenset(call.axes).union(*map(_jax.varying, operands))
+    return PRIMITIVE.bind(*(_jax.vary(x, axes) for x in operands), call=located(call))[0]
 
 
 def _abstract_eval(operand: Any, output: Any, *tables: Any, call: Call) -> tuple[list[Any], Any]:
-    result = _compat.result_aval(output, output.shape, (), slice(None))
-    return [result], _compat.axis_effects(call.axes, "jaxccomp.ragged_alltoall")
+    result = _jax.result_aval(output, output.shape, (), slice(None))
+    return [result], _jax.axis_effects(call.axes, "jaxccomp.ragged_alltoall")
 
 
 def _jvp(primals: Any, tangents: Any, *, call: Call) -> tuple[list[Array], list[Any]]:
     result = bind(call, primals)
-    if all(map(_compat.is_zero, tangents[:2])):
-        return [result], [_compat.zero_tangent(result)]
-    moved = [_compat.instantiate(t) for t in tangents[:2]]
+    if all(map(_jax.is_zero, tangents[:2])):
+        return [result], [_jax.zero_tangent(result)]
+    moved = [_jax.instantiate(t) for t in tangents[:2]]
     return [result], [bind(call, [*moved, *primals[2:]])]
 
 
 def _transpose(cotangents: Any, operand: Any, output: Any, *tables: Any, call: Call) -> list[Any]:
     (ct,) = cotangents
-    wanted = [_compat.is_undefined(x) for x in (operand, output)]
+    wanted = [_jax.is_undefined(x) for x in (operand, output)]
     nothing = [None] * len(tables)
-    if _compat.is_zero(ct):
+    if _jax.is_zero(ct):
         data = (operand, output)
-        zeros = [_compat.zero_cotangent(x) if _compat.is_undefined(x) else None for x in data]
+        zeros = [_jax.zero_cotangent(x) if _jax.is_undefined(x) else None for x in data]
         return [*zeros, *nothing]
     input_offsets, send_sizes, recv_offsets, recv_sizes = tables
-    back = jnp.zeros(_compat.shape_of(operand), ct.dtype)
+    back = jnp.zeros(_jax.shape_of(operand), ct.dtype)
     to_operand = bind(
         call.of_cotangents(), [ct, back, recv_offsets, recv_sizes, input_offsets, send_sizes]
     )
@@ -93,7 +93,7 @@ def _batched(x: Array, dim: int | None, size: int, place: int) -> Array:
     return jnp.moveaxis(x, dim, place)
 
 
-PRIMITIVE = _compat.new_primitive(
+PRIMITIVE = _jax.new_primitive(
     "jaxccomp_ragged_alltoall",
     abstract_eval=_abstract_eval,
     jvp=_jvp,

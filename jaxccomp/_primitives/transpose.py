@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxccomp import _compat
+from jaxccomp import _jax
 from jaxccomp._call import Call, rows, split_likes, with_likes
 from jaxccomp._native import algorithms
 from jaxccomp._primitives.binding import bind
@@ -97,10 +97,11 @@ def exchange(call: Call, cts: Cotangents, operands: Sequence[Any]) -> list[Any]:
         len(likes),
         len(sent),
     )
-    given = _bind(back, [*cts, *(jnp.zeros(x.aval.shape, x.aval.dtype) for x in sent)])
-    undefined = _compat.is_undefined
+    avals = map(_jax.aval_of, sent)
+    given = _bind(back, [*cts, *(jnp.zeros(aval.shape, aval.dtype) for aval in avals)])
+    undefined = _jax.is_undefined
     return [ct if undefined(x) else None for ct, x in zip(given, sent, strict=True)] + [
-        _compat.zero_cotangent(x) if undefined(x) else None for x in likes
+        _jax.zero_cotangent(x) if undefined(x) else None for x in likes
     ]
 
 
@@ -125,7 +126,7 @@ def own_rows(call: Call, x: Array, rank: Array) -> Array:
 
 
 def _vary(call: Call, cts: Cotangents) -> list[Array]:
-    return [_compat.vary(ct, call.axes) for ct in cts]
+    return [_jax.vary(ct, call.axes) for ct in cts]
 
 
 def _unmean(call: Call, cts: Cotangents) -> list[Array]:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxccomp import _compat, comm
+from jaxccomp import _jax, comm
 from jaxccomp._codecs import specs
 from jaxccomp._native import cuda, engine
 from jaxccomp._native.platforms import CUDA
@@ -35,7 +35,7 @@ def usable(ctx: Any) -> bool:
     It must be lowered for CUDA only, and not be partitioned by XLA, which would gather the operands
     of a custom call.
     """
-    if _compat.platforms(ctx) != (CUDA.name,) or _compat.is_partly_automatic(ctx):
+    if _jax.platforms(ctx) != (CUDA.name,) or _jax.is_partly_automatic(ctx):
         return False
     return comm.all_have_cuda()
 

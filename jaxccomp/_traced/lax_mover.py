@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxccomp import _compat
+from jaxccomp import _jax
 from jaxccomp._call import Call
 
 Array = Any
@@ -85,8 +85,8 @@ class LaxMover:
 
 def _mesh_order(axes: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
     """Return ``axes`` in the mesh's order, and each rank's number in that order."""
-    names = _compat.mesh_axis_names()
+    names = _jax.mesh_axis_names()
     places = sorted(range(len(axes)), key=lambda i: names.index(axes[i]))
-    sizes = [_compat.axes_in_scope()[axis] for axis in axes]
+    sizes = [_jax.axes_in_scope()[axis] for axis in axes]
     numbers = np.arange(math.prod(sizes)).reshape([sizes[i] for i in places])
     return tuple(axes[i] for i in places), numbers.transpose(np.argsort(places)).ravel().tolist()

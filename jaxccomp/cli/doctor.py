@@ -1,4 +1,4 @@
-"""Lists errors of this installation and their remedies, then its components."""
+"""Lists errors of this installation and their remedies, tests hooks into JAX, lists components."""
 
 from __future__ import annotations
 
@@ -71,6 +71,10 @@ def _findings(known: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     if not _OLDEST_JAX <= tuple(map(int, jax.split(".")[:2])) < _UNTESTED_JAX:
         problem = f"jax {jax} is not tested with this package."
         yield _finding("warning", "JAX", problem, "pip install 'jax>=0.10.2,<0.13'")
+    for each in known["hooks"]:
+        if each["problem"]:
+            problem = f"Lost with this JAX: {each['used_for']}. {each['problem']}"
+            yield _finding("error", each["name"], problem, "pip install 'jax>=0.10.2,<0.13'")
     launcher = environment["launcher"]
     if launcher and launcher["name"] != "jaxccomp" and (launcher["size"] or 2) > 1:
         yield from of("MPI", "error", f"{launcher['name']} has started this process as a rank.")
@@ -98,6 +102,9 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _row("", f"-> {each['remedy']}", 24)
     if not document["findings"]:
         yield "nothing is wrong"
+    hooks = document["hooks"]
+    working = sum(not each["problem"] for each in hooks)
+    yield f"JAX {document['environment']['jax']}: {working} of {len(hooks)} hooks work"
     for title, rows in _sections(document):
         yield ""
         yield title

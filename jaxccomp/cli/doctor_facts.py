@@ -6,6 +6,7 @@ It does not start JAX on GPUs, nor initialise MPI.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import platform
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import jaxlib
 
 from jaxccomp import codecs, config, errors
 from jaxccomp._bootstrap import mpi, ucx
+from jaxccomp._jax import hooks
 from jaxccomp._native import algorithms, engine, registry
 from jaxccomp._native.version import __version__
 from jaxccomp._primitives import backends
@@ -60,6 +62,7 @@ def facts() -> dict[str, Any]:
     loaded = [dataclasses.asdict(each) for each in registry.loaded()]
     return {
         "environment": _environment(),
+        "hooks": _hooks(),
         "libraries": [dataclasses.asdict(each) for each in _libraries()],
         "backends": list(_backends()),
         "collectives": _collectives(),
@@ -86,6 +89,16 @@ def _environment() -> dict[str, Any]:
         "gpus": {"names": [each.name for each in found.gpus], "how": found.how},
         "mps": mps.state(),
     }
+
+
+@functools.cache
+def _hooks() -> list[dict[str, str]]:
+    """Return the parts of JAX that the package relies on, with the reason if one does not work."""
+    problems = hooks.problems()
+    return [
+        {"name": each.name, "used_for": each.used_for, "problem": problems.get(each.name, "")}
+        for each in hooks.HOOKS
+    ]
 
 
 def _libraries() -> Iterator[Library]:

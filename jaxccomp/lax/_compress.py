@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, codecs, errors
+from jaxccomp import _jax, codecs, errors
 from jaxccomp._api.error_feedback import check_residual_dtype
 from jaxccomp.lax._rewrite import Rewriter, Slot, Traced, is_array, trace
 from jaxccomp.lax._rules import CollectiveRule, as_rules
@@ -181,7 +181,7 @@ class _Programs:
         """Return the program for these arguments, its rewriter, and its operands."""
         leaves, treedef = jax.tree.flatten((args, kwargs))
         arrays = [leaf for leaf in leaves if is_array(leaf)]
-        if any(map(_compat.is_tracer, arrays)):  # an outer trace: nothing can be cached
+        if any(map(_jax.is_tracer, arrays)):  # an outer trace: nothing can be cached
             return *self._trace(args, kwargs), arrays
         around = jax.sharding.get_abstract_mesh(), jax.config.jax_enable_x64
         key = treedef, around, tuple(map(_kind, leaves))
@@ -247,7 +247,7 @@ def _listed(kinds: Sequence[tuple[tuple[int, ...], Any]]) -> str:
 
 def _zeros(slot: Slot) -> Any:
     zeros = jnp.zeros(slot.shape, slot.dtype)
-    return _compat.vary(zeros, slot.axes) if slot.axes else zeros
+    return _jax.vary(zeros, slot.axes) if slot.axes else zeros
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def on_shards(function: Callable[..., T], in_specs: Any, out_specs: Any) -> Call
     """
 
     def called(*args: Any) -> T:
-        axes = _compat.axes_of_xla()
+        axes = _jax.axes_of_xla()
         if axes is None:
             raise errors.InvalidArgumentError(
                 "on_shards: there is no explicit axis here. Call it inside of "
@@ -64,7 +64,7 @@ def on_shards(function: Callable[..., T], in_specs: Any, out_specs: Any) -> Call
         # A NamedTuple, such as an optimiser state, is one entry.
         each = in_specs if type(in_specs) is tuple else (in_specs,) * len(args)
         return jax.shard_map(function, in_specs=each, out_specs=out_specs, axis_names=axes)(
-            *_compat.tell_devices(args)
+            *_jax.tell_devices(args)
         )
 
     return called

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.arguments import AxisName, Groups, make_call
 from jaxccomp._api.lax_arguments import (
     blocks,
@@ -240,7 +240,7 @@ def pbroadcast(
       >>> jaxccomp.lax.pbroadcast(x, "data", 0)                          # doctest: +SKIP
     """
     names = names_of(axis_name)
-    if _compat.is_tracer(source):
+    if _jax.is_tracer(source):
         if ref is not None:
             raise errors.InvalidArgumentError(
                 "pbroadcast: ref= needs a source that is a Python integer known when tracing, not "

@@ -19,8 +19,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.error_feedback import residual_dtype_of
+from jaxccomp._jax import hooks
 from jaxccomp.lax import _sites
 from jaxccomp.lax._rules import CollectiveRule, Site, choose
 
@@ -29,8 +30,7 @@ Array = Any
 Staged = tuple[list[Array], list[Array]]
 
 _ARRAY = object()
-_CUSTOM_VJP = "custom_vjp_call"
-_CARRIES_RESIDUALS = ("cond", "jit", "scan", "shard_map", "while")
+_CARRIES_RESIDUALS = (_jax.COND, _jax.JIT, _jax.SCAN, _jax.SHARD_MAP, _jax.WHILE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +110,8 @@ class Rewriter:
         feedback: bool = False,
         residual_dtype: str | None = "float32",
     ) -> None:
+        # JAX might rename a collective, which would then be sent without compression.
+        hooks.require("collectives in jaxprs")
         self._rules = rules
         self._how = how
         self._feedback = feedback
@@ -120,72 +122,68 @@ class Rewriter:
 
     def sites(self, jaxpr: Any, scope: str = "") -> Iterator[Site]:
         """Yield all collectives, except in derivative rules."""
-        for eqn in _compat.opened(jaxpr)[0].eqns:
-            inner = _join(scope, _compat.scope_of(eqn))
+        for eqn in _jax.opened(jaxpr)[0].eqns:
+            inner = _join(scope, _jax.scope_of(eqn))
             site = _sites.site_of(eqn, inner)
             if site is not None:
                 yield site
-            for each in _compat.inner_jaxprs(eqn):
+            for each in _jax.inner_jaxprs(eqn):
                 yield from self.sites(each, inner)
 
     def has_rules(self, jaxpr: Any) -> bool:
         """Return whether there is a ``custom_vjp``, whose rules may have collectives."""
         return any(
-            eqn.primitive.name == _CUSTOM_VJP or any(map(self.has_rules, _compat.inner_jaxprs(eqn)))
-            for eqn in _compat.opened(jaxpr)[0].eqns
+            eqn.primitive.name == _jax.CUSTOM_VJP
+            or any(map(self.has_rules, _jax.inner_jaxprs(eqn)))
+            for eqn in _jax.opened(jaxpr)[0].eqns
         )
 
     def slots(self, jaxpr: Any, scope: str = "") -> list[Slot]:
         """Return the residuals of a jaxpr."""
         found = []
-        for eqn in _compat.opened(jaxpr)[0].eqns:
+        for eqn in _jax.opened(jaxpr)[0].eqns:
             found += self._slots_of(eqn, scope)
         return found
 
     def _slots_of(self, eqn: Any, scope: str) -> list[Slot]:
         if not self._feedback:
             return []
-        inner = _join(scope, _compat.scope_of(eqn))
+        inner = _join(scope, _jax.scope_of(eqn))
         if (rule := self._rule_of(eqn, scope)) is not None:
             if not _keeps_residuals(eqn, rule):
                 return []
             site = _sites.site_of(eqn, inner)
             assert site is not None
-            varying = frozenset(eqn.invars[0].aval.mat.varying)
+            varying = _jax.varying_of(eqn.invars[0])
             return [
-                Slot(
-                    v.aval.shape,
-                    residual_dtype_of(v.aval.dtype, self._residual_dtype),
-                    varying,
-                    site,
-                )
-                for v in eqn.invars
+                Slot(aval.shape, residual_dtype_of(aval.dtype, self._residual_dtype), varying, site)
+                for aval in map(_jax.aval_of, eqn.invars)
             ]
-        found = [slot for each in _compat.inner_jaxprs(eqn) for slot in self.slots(each, inner)]
+        found = [slot for each in _jax.inner_jaxprs(eqn) for slot in self.slots(each, inner)]
         if found:
             self._check_feedback(eqn, found, inner)
-        if eqn.primitive.name == "shard_map":
-            return [_outside(slot, eqn.params) for slot in found]
+        if eqn.primitive.name == _jax.SHARD_MAP:
+            return [_outside(slot, _jax.shard_map_of(eqn)) for slot in found]
         return found
 
     def _check_feedback(self, eqn: Any, slots: list[Slot], scope: str) -> None:
         """Raise if residuals cannot be passed through an operation."""
         name, site = eqn.primitive.name, slots[0].site
-        if name == "while":
-            if self.slots(eqn.params["cond_jaxpr"], scope):
+        if name == _jax.WHILE:
+            if self.slots(_jax.while_of(eqn).cond_jaxpr, scope):
                 raise errors.InvalidArgumentError(
                     f"compress_with_feedback: the {site} is in the condition of a while_loop, "
                     "which has no results that a residual could be. Have a rule without a codec "
                     "take it."
                 )
-        elif name == "cond":
-            varies = frozenset(eqn.invars[0].aval.mat.varying)
+        elif name == _jax.COND:
+            varies = _jax.varying_of(eqn.invars[0])
             for slot in slots:
                 if varies.intersection(slot.site.axes):
                     raise errors.InvalidArgumentError(
                         f"compress_with_feedback: the {slot.site} is in a branch that devices "
                         f"along {', '.join(map(str, slot.site.axes))} may take differently, as the "
-                        f"predicate at {_compat.line_of(eqn)} varies over it. Make the predicate "
+                        f"predicate at {_jax.line_of(eqn)} varies over it. Make the predicate "
                         "the same on all, by jax.lax.pmax for example."
                     )
         elif name not in _CARRIES_RESIDUALS:
@@ -197,18 +195,18 @@ class Rewriter:
             )
 
     def _rule_of(self, eqn: Any, scope: str) -> CollectiveRule | None:
-        site = _sites.site_of(eqn, _join(scope, _compat.scope_of(eqn)))
+        site = _sites.site_of(eqn, _join(scope, _jax.scope_of(eqn)))
         return None if site is None else choose(self._rules, site)
 
     def _is_concerned(self, eqn: Any, scope: str) -> bool:
         """Return whether an operation that calls functions must be staged again."""
-        if eqn.primitive.name == _CUSTOM_VJP:
+        if eqn.primitive.name == _jax.CUSTOM_VJP:
             return True
-        inner = _join(scope, _compat.scope_of(eqn))
+        inner = _join(scope, _jax.scope_of(eqn))
         return any(
             self._rule_of(each, inner) is not None or self._is_concerned(each, inner)
-            for jaxpr in _compat.inner_jaxprs(eqn)
-            for each in _compat.opened(jaxpr)[0].eqns
+            for jaxpr in _jax.inner_jaxprs(eqn)
+            for each in _jax.opened(jaxpr)[0].eqns
         )
 
     # --- evaluation ---
@@ -217,18 +215,18 @@ class Rewriter:
         self, jaxpr: Any, args: Sequence[Array], residuals: Sequence[Array], scope: str = ""
     ) -> Staged:
         """Evaluate a jaxpr, closed or without constants."""
-        jaxpr, consts = _compat.opened(jaxpr)
+        jaxpr, consts = _jax.opened(jaxpr)
         env = dict(zip(jaxpr.constvars, consts, strict=True))
         env.update(zip(jaxpr.invars, args, strict=True))
         given, left = iter(residuals), []
 
         def read(atom: Any) -> Array:
-            return atom.val if _compat.is_literal(atom) else env[atom]
+            return atom.val if _jax.is_literal(atom) else env[atom]
 
         for group in self._groups(jaxpr.eqns, scope):
             eqn, operands = group[0], [[read(v) for v in each.invars] for each in group]
             taken = list(itertools.islice(given, sum(len(self._slots_of(e, scope)) for e in group)))
-            with _compat.at_equation(eqn):
+            with _jax.at_equation(eqn):
                 results, kept = self._stage(group, operands, taken, scope)
             left += kept
             for each, values in zip(group, results, strict=True):
@@ -242,7 +240,7 @@ class Rewriter:
             if group and not (
                 _sites.are_one(group[0], eqn)
                 and not {v for each in group for v in each.outvars}.intersection(
-                    v for v in eqn.invars if not _compat.is_literal(v)
+                    v for v in eqn.invars if not _jax.is_literal(v)
                 )
                 and self._rule_of(group[0], scope) is not None
                 and self._rule_of(group[0], scope) == self._rule_of(eqn, scope)
@@ -264,15 +262,15 @@ class Rewriter:
                 return _sites.stage_with_feedback(group, operands, residuals, how)
             return _sites.stage(group, operands, how), []
         if not self._is_concerned(eqn, scope):
-            return [_compat.bind_again(eqn, operands[0])], []
+            return [_jax.bind_again(eqn, operands[0])], []
         handler = _HANDLERS.get(eqn.primitive.name)
         if handler is None:
             raise errors.InvalidArgumentError(
                 f"compress: a collective that a rule takes is inside {eqn.primitive.name} at "
-                f"{_compat.line_of(eqn)}, which compress does not know. It goes through "
+                f"{_jax.line_of(eqn)}, which compress does not know. It goes through "
                 f"{errors.listed(sorted(_HANDLERS))}."
             )
-        inner = _join(scope, _compat.scope_of(eqn))
+        inner = _join(scope, _jax.scope_of(eqn))
         values, left = handler(self, eqn, operands[0], residuals, inner)
         return [list(values)], left
 
@@ -294,15 +292,16 @@ class Rewriter:
 
     def jitted(self, eqn: Any, count: int, scope: str, residuals: int) -> Callable[..., Any]:
         """Return the rewritten jitted function; always the same one, so JAX compiles it once."""
-        jaxpr = eqn.params["jaxpr"]
+        params = _jax.jit_of(eqn)
+        jaxpr = params.jaxpr
         if (id(jaxpr), scope) not in self._jitted:
 
             def run(*values: Array) -> tuple[Array, ...]:
                 results, left = self.evaluate(jaxpr, values[:count], values[count:], scope)
                 return (*results, *left)
 
-            run.__name__ = run.__qualname__ = eqn.params["name"]
-            function = jax.jit(run, **_jit_options(eqn.params, residuals))
+            run.__name__ = run.__qualname__ = params.name
+            function = jax.jit(run, **_jit_options(params, residuals))
             self._jitted[id(jaxpr), scope] = jaxpr, function
         return self._jitted[id(jaxpr), scope][1]
 
@@ -312,40 +311,40 @@ def _join(scope: str, inner: str) -> str:
 
 
 def _keeps_residuals(eqn: Any, rule: CollectiveRule) -> bool:
-    floating = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in eqn.invars)
+    floating = all(jnp.issubdtype(_jax.aval_of(v).dtype, jnp.floating) for v in eqn.invars)
     return _sites.has_feedback(eqn) and floating and rule.is_lossy
 
 
-def _outside(slot: Slot, params: dict[str, Any]) -> Slot:
+def _outside(slot: Slot, params: _jax.ShardMap) -> Slot:
     """Return a residual of a ``shard_map``'s function as its caller sees it."""
     axes = _residual_axes(slot, params)
     if slot.axes is None:
         left = None
     else:
-        left = slot.axes - frozenset(params["newly_manual_axes"])
-    rows = int(np.prod([params["mesh"].shape[axis] for axis in axes], dtype=int))
+        left = slot.axes - params.manual_axes
+    rows = int(np.prod([params.mesh.shape[axis] for axis in axes], dtype=int))
     shape = (rows, *slot.shape) if axes else slot.shape
     return dataclasses.replace(slot, shape=shape, axes=left)
 
 
-def _residual_axes(slot: Slot, params: dict[str, Any]) -> tuple[Any, ...]:
+def _residual_axes(slot: Slot, params: _jax.ShardMap) -> tuple[Any, ...]:
     """Return the axes of a ``shard_map`` over which a residual varies, in the mesh's order."""
-    manual = [axis for axis in params["mesh"].axis_names if axis in params["newly_manual_axes"]]
-    if not params["check_vma"] or slot.axes is None:
+    manual = [axis for axis in params.mesh.axis_names if axis in params.manual_axes]
+    if not params.check_vma or slot.axes is None:
         return tuple(manual)
     return tuple(axis for axis in manual if axis in slot.axes)
 
 
-def _jit_options(params: dict[str, Any], residuals: int) -> dict[str, Any]:
+def _jit_options(params: _jax.Jit, residuals: int) -> dict[str, Any]:
     options: dict[str, Any] = {
-        "donate_argnums": tuple(i for i, donated in enumerate(params["donated_invars"]) if donated),
-        "keep_unused": params["keep_unused"],
-        "inline": params["inline"],
+        "donate_argnums": tuple(i for i, donated in enumerate(params.donated) if donated),
+        "keep_unused": params.keep_unused,
+        "inline": params.inline,
     }
-    if params["compiler_options_kvs"]:
-        options["compiler_options"] = dict(params["compiler_options_kvs"])
-    for name in ("in_shardings", "out_shardings"):
-        given = [each if _compat.is_sharding(each) else None for each in params[name]]
+    if params.compiler_options:
+        options["compiler_options"] = params.compiler_options
+    shardings = {"in_shardings": params.in_shardings, "out_shardings": params.out_shardings}
+    for name, given in shardings.items():
         if any(each is not None for each in given):
             options[name] = (*given, *[None] * residuals)
     return options
@@ -367,24 +366,24 @@ def _jit(
 def _shard_map(
     rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
 ) -> Staged:
-    params = eqn.params
-    axes = [_residual_axes(slot, params) for slot in rewriter.slots(params["jaxpr"], scope)]
+    params = _jax.shard_map_of(eqn)
+    axes = [_residual_axes(slot, params) for slot in rewriter.slots(params.jaxpr, scope)]
 
     def run(*values: Array) -> tuple[Array, ...]:
         rows = zip(axes, values[len(args) :], strict=True)
         own = [row[0] if over else row for over, row in rows]
-        results, left = rewriter.evaluate(params["jaxpr"], values[: len(args)], own, scope)
+        results, left = rewriter.evaluate(params.jaxpr, values[: len(args)], own, scope)
         kept = [lost[None] if over else lost for over, lost in zip(axes, left, strict=True)]
         return (*results, *kept)
 
     specs = [PartitionSpec(over) if over else PartitionSpec() for over in axes]
     results = jax.shard_map(
         run,
-        mesh=params["mesh"],
-        in_specs=(*params["in_specs"], *specs),
-        out_specs=(*params["out_specs"], *specs),
-        axis_names=set(params["newly_manual_axes"]),
-        check_vma=params["check_vma"],
+        mesh=params.mesh,
+        in_specs=(*params.in_specs, *specs),
+        out_specs=(*params.out_specs, *specs),
+        axis_names=set(params.manual_axes),
+        check_vma=params.check_vma,
     )(*args, *residuals)
     return _parted(eqn, results)
 
@@ -392,14 +391,12 @@ def _shard_map(
 def _scan(
     rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
 ) -> Staged:
-    params = eqn.params
-    consts, carried = _compat.scan_counts(params)
+    params = _jax.scan_of(eqn)
+    consts, carried = params.const_count, params.carry_count
 
     def body(carry: Any, xs: list[Array]) -> tuple[Any, list[Array]]:
         values, own = carry
-        results, left = rewriter.evaluate(
-            params["jaxpr"], [*args[:consts], *values, *xs], own, scope
-        )
+        results, left = rewriter.evaluate(params.jaxpr, [*args[:consts], *values, *xs], own, scope)
         return (results[:carried], left), results[carried:]
 
     start = consts + carried
@@ -407,9 +404,9 @@ def _scan(
         body,
         (args[consts:start], residuals),
         args[start:],
-        length=params["length"],
-        reverse=params["reverse"],
-        unroll=params["unroll"],
+        length=params.length,
+        reverse=params.reverse,
+        unroll=params.unroll,
     )
     return [*values, *ys], left
 
@@ -417,17 +414,17 @@ def _scan(
 def _while(
     rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
 ) -> Staged:
-    params = eqn.params
-    first = params["cond_nconsts"]
-    second = first + params["body_nconsts"]
+    params = _jax.while_of(eqn)
+    first = params.cond_const_count
+    second = first + params.body_const_count
 
     def condition(carry: Any) -> Array:
         operands = [*args[:first], *carry[0]]
-        return rewriter.evaluate(params["cond_jaxpr"], operands, [], scope)[0][0]
+        return rewriter.evaluate(params.cond_jaxpr, operands, [], scope)[0][0]
 
     def body(carry: Any) -> Any:
         operands = [*args[first:second], *carry[0]]
-        return rewriter.evaluate(params["body_jaxpr"], operands, carry[1], scope)
+        return rewriter.evaluate(params.body_jaxpr, operands, carry[1], scope)
 
     values, left = lax.while_loop(condition, body, (args[second:], residuals))
     return values, left
@@ -444,7 +441,7 @@ def _cond(
         return run
 
     branches, begin = [], 0
-    for jaxpr in eqn.params["branches"]:
+    for jaxpr in _jax.branches_of(eqn):
         end = begin + len(rewriter.slots(jaxpr, scope))
         branches.append(branch(jaxpr, begin, end))
         begin = end
@@ -456,26 +453,25 @@ def _checkpoint(
     rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
 ) -> Staged:
     def run(*values: Array) -> list[Array]:
-        return rewriter.evaluate(eqn.params["jaxpr"], values, [], scope)[0]
+        return rewriter.evaluate(_jax.checkpointed_of(eqn), values, [], scope)[0]
 
-    return _compat.bind_checkpoint(eqn, args, run), residuals
+    return _jax.bind_checkpoint(eqn, args, run), residuals
 
 
 def _custom(
     rewriter: Rewriter, eqn: Any, args: list[Array], residuals: list[Array], scope: str
 ) -> Staged:
     change = functools.partial(rewriter.rewritten, scope)
-    return _compat.bind_with_rules(eqn, args, change), residuals
+    return _jax.bind_with_rules(eqn, args, change), residuals
 
 
 _HANDLERS: dict[str, Callable[[Rewriter, Any, list[Array], list[Array], str], Staged]] = {
-    "checkpoint": _checkpoint,
-    "cond": _cond,
-    "custom_jvp_call": _custom,
-    _CUSTOM_VJP: _custom,
-    "jit": _jit,
-    "remat2": _checkpoint,
-    "scan": _scan,
-    "shard_map": _shard_map,
-    "while": _while,
+    **dict.fromkeys(_jax.CHECKPOINTS, _checkpoint),
+    _jax.COND: _cond,
+    _jax.CUSTOM_JVP: _custom,
+    _jax.CUSTOM_VJP: _custom,
+    _jax.JIT: _jit,
+    _jax.SCAN: _scan,
+    _jax.SHARD_MAP: _shard_map,
+    _jax.WHILE: _while,
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.error_feedback import (
     allreduce_in_a_step,
@@ -128,7 +128,7 @@ def allreduce_gradients(
             return whole_step(updates, FeedbackState(residual), state)
         phase = jnp.searchsorted(jnp.asarray(planned.begins), state.count, side="right") - 1
         updates, residual = jax.lax.switch(
-            phase, [*map(_compat.at_this_line, branches)], updates, residual
+            phase, [*map(_jax.at_this_line, branches)], updates, residual
         )
         counted = PolicyState(state.count + 1, residual)
         return whole_step(updates, counted, state) if error_feedback else (updates, counted)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.arguments import check_options, make_call
 from jaxccomp._api.error_feedback import allreduce_in_a_step, check_residual_dtype, rounding_error
 from jaxccomp._api.options import Options, operation
@@ -104,7 +104,7 @@ def dgc(
             updates = jax.tree.map(lambda g: (g * scale).astype(g.dtype), updates)
         mass = jax.tree.map(lambda u, g: momentum * u + g.astype(u.dtype), state.momentum, updates)
         unsent = jax.tree.map(jnp.add, state.unsent, mass)
-        branches = [_compat.at_this_line(functools.partial(send, each)) for each in phases]
+        branches = [_jax.at_this_line(functools.partial(send, each)) for each in phases]
         if len(branches) == 1:
             means, left = branches[0](unsent)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.error_feedback import (
     allreduce_in_a_step,
@@ -110,8 +110,8 @@ def onebit_adam(
         check_state("onebit_adam", OnebitAdamState, state, updates, options.get("axis_name"))
         mu, nu, residual = jax.lax.cond(
             state.count < warmup_steps,
-            _compat.at_this_line(exact),
-            _compat.at_this_line(compressed),
+            _jax.at_this_line(exact),
+            _jax.at_this_line(compressed),
             updates,
             state,
         )

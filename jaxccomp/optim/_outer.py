@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.whole_steps import all_finite, whole_step
 from jaxccomp.ops import allreduce
@@ -259,7 +259,7 @@ def _on_mesh(name: str, outer: Outer, mesh: Mesh) -> Outer:
         def on_device(rows: Any, state: Any) -> Any:
             own = jax.tree.map(lambda row: row[0], rows)
             params, state = outer.step(own, unstack_residuals(state))
-            rows = jax.tree.map(lambda x: _compat.vary(x, names)[None], params)
+            rows = jax.tree.map(lambda x: _jax.vary(x, names)[None], params)
             return rows, stack_residuals(state)
 
         return mapped(on_device, in_specs=(split, specs), out_specs=(split, specs))(params, state)

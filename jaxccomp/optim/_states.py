@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.error_feedback import flatten_residual, residual_dtype_of
 
 
@@ -151,7 +151,7 @@ def zeros_of_rank(tree: Any, axis_name: Any, residual_dtype: str | None) -> Any:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             return None
         zeros = jnp.zeros_like(leaf, dtype=residual_dtype_of(jnp.result_type(leaf), residual_dtype))
-        return _compat.vary(zeros, _axes(axis_name))
+        return _jax.vary(zeros, _axes(axis_name))
 
     return jax.tree.map(zeros, tree)
 
@@ -188,7 +188,7 @@ def _check_part(name: str, what: str, shape: tuple[int, ...], part: Any, axis_na
             f"{list(shape)}. The state is what init(params) makes for these parameters; one that "
             "stack_residuals has stacked goes through unstack_residuals first."
         )
-    if _compat.not_varying(part, _axes(axis_name)):
+    if _jax.not_varying(part, _axes(axis_name)):
         raise errors.InvalidArgumentError(
             f"{name}: {what} of the state is by its type the same on all ranks along "
             f"{axis_name!r}, as in_specs=P() makes it, but each rank has one of its own. Call init "

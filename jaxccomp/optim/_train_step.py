@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from jaxccomp import _compat, errors
+from jaxccomp import _jax, errors
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce, bcast
 from jaxccomp.optim._allreduce import allreduce_gradients
@@ -134,7 +134,7 @@ def train_step(
             # With invariant parameters, jax.grad would sum the gradients over the devices.
             own = jax.lax.pcast(params, axis_name, to="varying")
             params, state, value, *aux = update(own, params, unstack_residuals(state), batch)
-            rows = jax.tree.map(lambda x: _compat.vary(jnp.asarray(x), names)[None], aux)
+            rows = jax.tree.map(lambda x: _jax.vary(jnp.asarray(x), names)[None], aux)
             return params, stack_residuals(state), value, *rows
 
         return jax.shard_map(

@@ -45,8 +45,8 @@ def ranks() -> Any:
         return MPI.COMM_WORLD.Dup()
     import jax
 
-    from jaxccomp import _compat
+    from jaxccomp import _jax
 
     rank, size = int(os.environ["JAXCCOMP_TEST_RANK"]), int(os.environ["JAXCCOMP_TEST_RANKS"])
     jax.distributed.initialize(coordinator, size, rank)
-    return StoreRanks(_compat.distributed_client(), rank, size)
+    return StoreRanks(_jax.distributed_client(), rank, size)

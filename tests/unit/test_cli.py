@@ -1,6 +1,7 @@
 """The command line, and the report of `doctor`."""
 
 import json
+import re
 
 import pytest
 
@@ -31,7 +32,8 @@ def test_doctor_prints_findings_then_facts(monkeypatch, capsys):
     assert all(len(line) <= 100 for line in lines)
     assert lines[0] == "warning  JAX            jax 0.99.0 is not tested with this package."
     assert lines[1].strip() == "-> pip install 'jax>=0.10.2,<0.13'"
-    titles = [line for line in lines if line and not line.startswith((" ", "warning"))]
+    assert re.fullmatch(r"JAX 0\.99\.0: (\d+) of \1 hooks work", lines[2])
+    titles = [line for line in lines[3:] if line and not line.startswith(" ")]
     sections = ["environment", "libraries", "backends", "algorithms", "codecs", "options"]
     assert [each for each in titles if each != "entry points"] == sections
 
@@ -42,8 +44,8 @@ def test_doctor_prints_one_document(monkeypatch, capsys):
         assert main.main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == [
-        *("findings", "environment", "libraries", "backends", "collectives", "codecs", "options"),
-        "entry_points",
+        *("findings", "environment", "hooks", "libraries", "backends", "collectives", "codecs"),
+        *("options", "entry_points"),
     ]
     libraries = {each["name"]: each for each in found["libraries"]}
     assert libraries["engine"]["path"].endswith(".so") and not libraries["engine"]["missing"]

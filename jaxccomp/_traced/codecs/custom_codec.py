@@ -9,25 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import errors
+from jaxccomp import _jax, errors
 from jaxccomp._codecs.custom import CustomCodec
 from jaxccomp._traced.codecs.codec import Array, Codec, Wire
-
-# JAX's errors for a shape that depends on a value.
-_DEPENDS_ON_VALUES = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.NonConcreteBooleanIndexError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-)
-# Texts of JAX's plain IndexError or TypeError for the same reason. The last is in all errors that
-# name a tracer (JAX 0.12), the others are of single functions.
-_MUST_BE_KNOWN = (
-    "must be static integers",
-    "sequences of concrete values",
-    "must have static start/stop/step",
-    "was not available in Python because",
-)
 
 # Types that XLA packs several to a byte.
 _NO_BYTES = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
@@ -50,9 +34,7 @@ class Custom(Codec):
         try:
             payload = self.codec.encode(x, self.options, key)
         except (IndexError, TypeError) as error:
-            if not isinstance(error, _DEPENDS_ON_VALUES) and not any(
-                text in str(error) for text in _MUST_BE_KNOWN
-            ):
+            if not _jax.depends_on_values(error):
                 raise
             raise errors.CodecError(
                 f"codec {self.name!r}: the shape of what encode gives must follow from the shape "

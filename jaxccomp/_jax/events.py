@@ -1,0 +1,133 @@
+"""What JAX reports while a program runs: compilations, loaded executables, failed callbacks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxccomp._jax import internals
+
+callback = internals.module("jax._src.callback")
+debugging = internals.module("jax._src.debugging")
+dispatch = internals.module("jax._src.dispatch")
+monitoring = internals.module("jax.monitoring")
+serialize_executable = internals.module("jax.experimental.serialize_executable")
+
+Stop = Callable[[], None]
+
+# After so many lowered programs without an event of a compilation, JAX has probably renamed it.
+_SILENT_PROGRAMS = 32
+
+
+def on_compiled(call: Callable[[str], object]) -> Stop:
+    """Call ``call`` after each compilation, with the program's name, on the thread that compiles.
+
+    The name has the letters of `program_name`. Where JAX has no such event, or the event has no
+    name, this warns.
+
+    Returns:
+      A function that ends it.
+    """
+    hook = "compilation events"
+    compiled = getattr(dispatch, "BACKEND_COMPILE_EVENT", "")
+    lowered = getattr(dispatch, "JAXPR_TO_MLIR_MODULE_EVENT", "")
+    register = getattr(monitoring, "register_event_duration_secs_listener", None)
+    if not compiled or register is None:
+        missing = "no listeners of events" if compiled else "no event of compilations"
+        internals.warn(hook, f"JAX has {missing}")
+        return lambda: None
+    silent = 0  # programs lowered since the beginning, or None after the first compilation
+
+    def listen(event: str, *_: Any, **about: Any) -> None:
+        nonlocal silent
+        if event == compiled:
+            silent = None
+            if "fun_name" not in about:
+                internals.warn(hook, f"the event {compiled!r} has no fun_name")
+            call(about.get("fun_name", ""))
+        elif event == lowered and silent is not None:
+            silent += 1
+            if silent == _SILENT_PROGRAMS:
+                internals.warn(hook, f"{silent} programs and not one event {compiled!r}")
+
+    register(listen)
+    return lambda: monitoring.unregister_event_duration_listener(listen)
+
+
+def on_loaded(call: Callable[[str], object]) -> Stop:
+    """Call ``call`` after each load of a serialised executable, with the program's name.
+
+    The name is that of `program_name`; empty after a failed load. ``jax.monitoring`` reports
+    compilations, but not these loads.
+
+    Returns:
+      A function that ends it.
+    """
+    hook = "loaded executables"
+    unpickler = getattr(serialize_executable, "_JaxPjrtUnpickler", None)
+    load = getattr(unpickler, "persistent_load", None)
+    if unpickler is None or load is None:
+        internals.warn(hook, "JAX has no _JaxPjrtUnpickler.persistent_load")
+        return lambda: None
+
+    def load_and_report(self: Any, pid: Any) -> Any:
+        loaded = None
+        try:
+            loaded = load(self, pid)
+        finally:
+            if pid[0] == "exec":
+                call(_name_of_executable(loaded))
+        return loaded
+
+    def stop() -> None:
+        unpickler.persistent_load = load
+
+    unpickler.persistent_load = load_and_report
+    return stop
+
+
+def _name_of_executable(executable: Any) -> str:
+    if executable is None:
+        return ""
+    try:
+        return executable.hlo_modules()[0].name
+    except AttributeError as error:
+        internals.warn("loaded executables", internals.reason_of(error))
+    except (IndexError, jax.errors.JaxRuntimeError):
+        pass  # this executable has no modules
+    return ""
+
+
+def on_callback_error(call: Callable[[str], object]) -> Stop:
+    """Call ``call`` with the error after each exception in a host callback.
+
+    JAX logs exceptions of ``jax.pure_callback``, ``io_callback`` and ``debug.callback``, with
+    their traceback, on the thread that runs the callback.
+
+    Returns:
+      A function that ends it.
+    """
+
+    def report(record: logging.LogRecord) -> bool:
+        if record.exc_info:
+            kind, error, _ = record.exc_info
+            call(f"{kind.__name__ if kind else 'Exception'}: {error}")
+        return True
+
+    loggers = []
+    for module in (callback, debugging):
+        logger = getattr(module, "logger", None)
+        if isinstance(logger, logging.Logger):
+            logger.addFilter(report)
+            loggers.append(logger)
+        else:
+            internals.warn("callback errors", f"{module.__name__} has no logger")
+
+    def stop() -> None:
+        for logger in loggers:
+            logger.removeFilter(report)
+
+    return stop
