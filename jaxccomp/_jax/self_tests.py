@@ -247,13 +247,14 @@ def eager_calls() -> None:
     found = []
 
     def function(x: Array) -> Array:
-        found.append(primitives.runs_eagerly())
+        found.append((primitives.runs_eagerly(), primitives.is_tracer(x)))
         return x
 
     mapped = _mapped(function, _mesh())
     for call in (function, jax.jit(function), mapped, jax.jit(mapped)):
         call(_X)
-    _expect_equal("the list of eager calls", found, [True, False, True, False])
+    expected = [(True, False), (False, True), (True, True), (False, True)]
+    _expect_equal("the list of calls (eager, with a tracer)", found, expected)
 
 
 def named_axes() -> None:
