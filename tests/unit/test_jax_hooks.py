@@ -167,6 +167,25 @@ def test_each_hook_works_with_the_installed_jax(name):
 
 
 @pytest.mark.parametrize(
+    "setting, value",
+    [
+        ("jax_disable_jit", True),
+        ("jax_debug_nans", True),
+        ("jax_numpy_rank_promotion", "raise"),
+        ("jax_enable_x64", True),
+    ],
+)
+def test_settings_of_the_program_change_no_self_test(setting, value):
+    before = getattr(jax.config, setting)
+    jax.config.update(setting, value)
+    try:
+        for name in ("functions in jaxprs", "collectives in jaxprs", "eager calls"):
+            assert HOOKS[name].problem() is None
+    finally:
+        jax.config.update(setting, before)
+
+
+@pytest.mark.parametrize(
     "name, remove",
     [
         pytest.param(name, remove, id=f"{name}-{i}")
