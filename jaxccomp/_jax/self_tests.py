@@ -331,6 +331,8 @@ def lowering_context() -> None:
         name = lowering.program_name(ctx)
         found.append((number, lowering.platforms(ctx), name, lowering.device_count(ctx)))
         automatic.append(lowering.is_partly_automatic(ctx))
+        avals = [*lowering.avals_in(ctx), *lowering.avals_out(ctx)]
+        _expect_equal("the dtypes of a lowering", [each.dtype for each in avals], [_X.dtype] * 2)
         return operands
 
     automatic: list[bool] = []

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import types
+import warnings
 
 import jax
 import numpy as np
@@ -276,9 +277,14 @@ def test_a_silent_hook_warns_once_where_it_is_used(remove, install, name, monkey
 def test_compilations_that_are_never_reported_give_a_warning(monkeypatch):
     change(monkeypatch, events, "dispatch", BACKEND_COMPILE_EVENT="/renamed")
     monkeypatch.setattr(events, "_SILENT_PROGRAMS", 2)
-    stop = _jax.on_compiled(lambda text: None)
-    with pytest.warns(errors.JaxHookWarning, match="2 programs and not one event '/renamed'"):
-        compile_something()
+    collectives = []
+    stop = _jax.on_compiled(lambda text: None, has_run=lambda: bool(collectives))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):  # programs that are only lowered
+            compile_something()
+    collectives.append("allreduce")
+    with pytest.warns(errors.JaxHookWarning, match="4 programs and not one event '/renamed'"):
         compile_something()
     stop()
 
