@@ -1,4 +1,4 @@
-"""What JAX reports while a program runs: compilations, loaded executables, failed callbacks."""
+"""Reports by JAX while a program runs: compilations, loaded executables, failed callbacks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def on_compiled(call: Callable[[str], object], has_run: Callable[[], bool] = boo
 
     Args:
       call: gets the name.
-      has_run: whether collectives have run in this process, so that there were compilations.
+      has_run: whether collectives have run in this process. Their programs were compiled.
 
     Returns:
       A function that ends it.

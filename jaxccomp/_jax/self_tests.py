@@ -1,7 +1,7 @@
 """A self-test for each hook: exercises what the package needs from JAX.
 
-Each function raises if JAX behaves differently. `hooks` runs it in a thread of its own, so that no
-trace, token or context of the caller changes the result.
+Each function raises if JAX behaves differently. `hooks` runs it in a thread of its own: traces,
+tokens and contexts of the caller do not change the result.
 """
 
 from __future__ import annotations
