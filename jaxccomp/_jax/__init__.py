@@ -49,6 +49,8 @@ from jaxccomp._jax.equations import (
 )
 from jaxccomp._jax.events import on_callback_error, on_compiled, on_loaded
 from jaxccomp._jax.lowering import (
+    avals_in,
+    avals_out,
     call_site_number,
     device_count,
     is_partly_automatic,
@@ -103,6 +105,8 @@ __all__ = [
     "at_equation",
     "at_this_line",
     "aval_of",
+    "avals_in",
+    "avals_out",
     "axes_in_scope",
     "axes_of_xla",
     "axis_effects",

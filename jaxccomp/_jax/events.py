@@ -1,4 +1,4 @@
-"""What JAX reports while a program runs: compilations, loaded executables, failed callbacks."""
+"""Reports by JAX while a program runs: compilations, loaded executables, failed callbacks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ serialize_executable = internals.module("jax.experimental.serialize_executable")
 
 Stop = Callable[[], None]
 
-# After so many lowered programs without an event of a compilation, JAX has probably renamed it.
+# So many programs are lowered, and collectives have run, without the event of a compilation: JAX
+# has renamed it. Fewer programs may all be loaded instead of compiled.
 _SILENT_PROGRAMS = 32
 
 
-def on_compiled(call: Callable[[str], object]) -> Stop:
+def on_compiled(call: Callable[[str], object], has_run: Callable[[], bool] = bool) -> Stop:
     """Call ``call`` after each compilation, with the program's name, on the thread that compiles.
 
     The name has the letters of `program_name`. Where JAX has no such event, or the event has no
     name, this warns.
+
+    Args:
+      call: gets the name.
+      has_run: whether collectives have run in this process. Their programs were compiled.
 
     Returns:
       A function that ends it.
@@ -39,7 +44,7 @@ def on_compiled(call: Callable[[str], object]) -> Stop:
         missing = "no listeners of events" if compiled else "no event of compilations"
         internals.warn(hook, f"JAX has {missing}")
         return lambda: None
-    silent = 0  # programs lowered since the beginning, or None after the first compilation
+    silent: int | None = 0  # programs lowered so far; None after the first compilation or warning
 
     def listen(event: str, *_: Any, **about: Any) -> None:
         nonlocal silent
@@ -50,8 +55,9 @@ def on_compiled(call: Callable[[str], object]) -> Stop:
             call(about.get("fun_name", ""))
         elif event == lowered and silent is not None:
             silent += 1
-            if silent == _SILENT_PROGRAMS:
+            if silent >= _SILENT_PROGRAMS and has_run():
                 internals.warn(hook, f"{silent} programs and not one event {compiled!r}")
+                silent = None
 
     register(listen)
     return lambda: monitoring.unregister_event_duration_listener(listen)

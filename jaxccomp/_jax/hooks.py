@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 
@@ -36,7 +37,8 @@ class Hook:
 
         def run() -> None:
             try:
-                self.check()
+                with _default_settings():
+                    self.check()
             except self_tests.Unexpected as error:
                 reasons.append(str(error))
             except errors.JaxHookError as error:
@@ -56,6 +58,20 @@ class Hook:
         if thread.is_alive():
             return f"its self-test has not ended after {_TIMEOUT_SECONDS:g} s"
         return reasons[0] if reasons else None
+
+
+@contextlib.contextmanager
+def _default_settings() -> Iterator[None]:
+    """Override settings of the program under which self-tests would see other behaviour."""
+    with (
+        jax.disable_jit(False),
+        jax.debug_nans(False),
+        jax.debug_infs(False),
+        jax.transfer_guard("allow"),
+        jax.numpy_rank_promotion("allow"),
+        jax.numpy_dtype_promotion("standard"),
+    ):
+        yield
 
 
 HOOKS = (

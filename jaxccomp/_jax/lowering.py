@@ -31,6 +31,18 @@ def platforms(ctx: Any) -> tuple[str, ...]:
 
 
 @uses("lowering context")
+def avals_in(ctx: Any) -> Sequence[Any]:
+    """Return shapes and dtypes of the operands of the operation that is lowered."""
+    return ctx.avals_in
+
+
+@uses("lowering context")
+def avals_out(ctx: Any) -> Sequence[Any]:
+    """Return shapes and dtypes of the results of the operation that is lowered."""
+    return ctx.avals_out
+
+
+@uses("lowering context")
 def device_count(ctx: Any) -> int:
     """Return how many devices the program being lowered runs on."""
     context = ctx.module_context.axis_context

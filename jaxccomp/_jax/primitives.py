@@ -133,9 +133,10 @@ def runs_eagerly() -> bool:
     return isinstance(core.trace_ctx.trace, (core.EvalTrace, shard_map.ShardMapTrace))
 
 
+@uses("eager calls")
 def is_tracer(x: Any) -> bool:
     """Return whether a value is known only when the program runs."""
-    return isinstance(x, jax.core.Tracer)
+    return isinstance(x, core.Tracer)
 
 
 @uses("derivatives")

@@ -1,7 +1,7 @@
 """A self-test for each hook: exercises what the package needs from JAX.
 
-Each function raises if JAX behaves differently. `hooks` runs it in a thread of its own, so that no
-trace, token or context of the caller changes the result.
+Each function raises if JAX behaves differently. `hooks` runs it in a thread of its own: traces,
+tokens and contexts of the caller do not change the result.
 """
 
 from __future__ import annotations
@@ -247,13 +247,14 @@ def eager_calls() -> None:
     found = []
 
     def function(x: Array) -> Array:
-        found.append(primitives.runs_eagerly())
+        found.append((primitives.runs_eagerly(), primitives.is_tracer(x)))
         return x
 
     mapped = _mapped(function, _mesh())
     for call in (function, jax.jit(function), mapped, jax.jit(mapped)):
         call(_X)
-    _expect_equal("the list of eager calls", found, [True, False, True, False])
+    expected = [(True, False), (False, True), (True, True), (False, True)]
+    _expect_equal("the list of calls (eager, with a tracer)", found, expected)
 
 
 def named_axes() -> None:
@@ -330,6 +331,8 @@ def lowering_context() -> None:
         name = lowering.program_name(ctx)
         found.append((number, lowering.platforms(ctx), name, lowering.device_count(ctx)))
         automatic.append(lowering.is_partly_automatic(ctx))
+        avals = [*lowering.avals_in(ctx), *lowering.avals_out(ctx)]
+        _expect_equal("the dtypes of a lowering", [each.dtype for each in avals], [_X.dtype] * 2)
         return operands
 
     automatic: list[bool] = []

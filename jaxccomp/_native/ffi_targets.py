@@ -42,7 +42,10 @@ def target(platform: Platform) -> str:
         jax.ffi.register_ffi_target(_TARGET, row["stages"], platform=platform.xla)
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
-            _jax.on_compiled(lambda name: core.close_program(name, threads.current()))
+            _jax.on_compiled(
+                lambda name: core.close_program(name, threads.current()),
+                has_run=lambda: bool(core.stats()),
+            )
             _jax.on_loaded(core.close_program)  # no event of a compilation
         _registered.add(platform)
     return _TARGET

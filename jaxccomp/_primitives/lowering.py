@@ -31,7 +31,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         return _lower_by_backend(ctx, call, operands, line)
     platform, groups = _place(ctx, call, line)
     custom = codecs.find_custom(call.codec) is not None
-    sent, site, plan = _sent(call, ctx.avals_in), None, None
+    sent, site, plan = _sent(call, _jax.avals_in(ctx)), None, None
     where = line[-55:]  # the end of a long name: error messages have a limited size
     shapes = _shapes(sent, call)
     composition = _composition(ctx, call, platform)
@@ -80,7 +80,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
     attributes = {
         "shapes": shapes,
-        "recv_shapes": _shapes(ctx.avals_out, call) if call.collective == "sendrecv" else "",
+        "recv_shapes": _shapes(_jax.avals_out(ctx), call) if call.collective == "sendrecv" else "",
         "site": _jax.call_site_number(ctx, call.comm or (call.axes, call.groups)),
         "where": where,
         "program": _jax.program_name(ctx),
@@ -88,7 +88,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     }
 
     def lower_engine(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
-        sent = _sent(call, ctx.avals_in)
+        sent = _sent(call, _jax.avals_in(ctx))
         return _jax.lower_ffi(
             ctx,
             ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
@@ -107,7 +107,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         lambda inner, xs: lower_engine(inner, call, xs),
         operands,
         enter=lambda *xs: wide_sums.enter(call, xs),
-        leave=lambda *xs: wide_sums.leave(call, xs, ctx.avals_out),
+        leave=lambda *xs: wide_sums.leave(call, xs, _jax.avals_out(ctx)),
         avals=wide_sums.wide_avals,
     )
 
@@ -121,7 +121,7 @@ def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any], line: str) 
     if call.comm is not None:
         _check_one_device(ctx, call, line)
     if not backends.is_composed(call):  # otherwise the parts are recorded
-        sent = _sent(call, ctx.avals_in)
+        sent = _sent(call, _jax.avals_in(ctx))
         planning.record(line, call, call.backend, sent, operands=_shapes(sent, call))
     return _jax.lower_traced(ctx, traced, operands, ordered=call.ordered)
 

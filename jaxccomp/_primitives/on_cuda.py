@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jaxccomp import codecs, errors
+from jaxccomp import _jax, codecs, errors
 from jaxccomp._call import Call, split_references
 from jaxccomp._native import cuda
 from jaxccomp._primitives.composed import Composition, following
@@ -76,7 +76,7 @@ def _on_the_way(spec: str) -> str:
 
 
 def _dtypes(ctx: Any, call: Call) -> list[str]:
-    values, _ = split_references(call, ctx.avals_in)
+    values, _ = split_references(call, _jax.avals_in(ctx))
     return list(dict.fromkeys(aval.dtype.name for aval in values if hasattr(aval, "dtype")))
 
 

@@ -224,7 +224,10 @@ PRIVATE_JAX = re.compile(
     r"|jaxlib\.(?!__version__)"
 )
 # Attributes of JAX's equations, types and contexts of lowerings, whose names JAX may change.
-PRIVATE_ATTRIBUTES = {"aval", "mat", "module_context", "source_info", "tokens_in", "trace_ctx"}
+PRIVATE_ATTRIBUTES = {
+    *("aval", "avals_in", "avals_out", "mat", "module_context", "source_info", "tokens_in"),
+    "trace_ctx",
+}
 
 
 def private_uses(path):
@@ -238,7 +241,8 @@ def private_uses(path):
         if isinstance(node, ast.Attribute):
             name = ast.unparse(node)
             is_parameter = node.attr == "params" and getattr(node.value, "id", "") == "eqn"
-            if PRIVATE_JAX.match(name) or node.attr in PRIVATE_ATTRIBUTES or is_parameter:
+            is_private = PRIVATE_JAX.match(name) or node.attr in PRIVATE_ATTRIBUTES
+            if (is_private and not name.startswith("_jax.")) or is_parameter:
                 yield name
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # Names of loggers and events.

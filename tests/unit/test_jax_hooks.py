@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import types
+import warnings
 
 import jax
 import numpy as np
@@ -167,6 +168,25 @@ def test_each_hook_works_with_the_installed_jax(name):
 
 
 @pytest.mark.parametrize(
+    "setting, value",
+    [
+        ("jax_disable_jit", True),
+        ("jax_debug_nans", True),
+        ("jax_numpy_rank_promotion", "raise"),
+        ("jax_enable_x64", True),
+    ],
+)
+def test_settings_of_the_program_change_no_self_test(setting, value):
+    before = getattr(jax.config, setting)
+    jax.config.update(setting, value)
+    try:
+        for name in ("functions in jaxprs", "collectives in jaxprs", "eager calls"):
+            assert HOOKS[name].problem() is None
+    finally:
+        jax.config.update(setting, before)
+
+
+@pytest.mark.parametrize(
     "name, remove",
     [
         pytest.param(name, remove, id=f"{name}-{i}")
@@ -257,9 +277,14 @@ def test_a_silent_hook_warns_once_where_it_is_used(remove, install, name, monkey
 def test_compilations_that_are_never_reported_give_a_warning(monkeypatch):
     change(monkeypatch, events, "dispatch", BACKEND_COMPILE_EVENT="/renamed")
     monkeypatch.setattr(events, "_SILENT_PROGRAMS", 2)
-    stop = _jax.on_compiled(lambda text: None)
-    with pytest.warns(errors.JaxHookWarning, match="2 programs and not one event '/renamed'"):
-        compile_something()
+    collectives = []
+    stop = _jax.on_compiled(lambda text: None, has_run=lambda: bool(collectives))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):  # programs that are only lowered
+            compile_something()
+    collectives.append("allreduce")
+    with pytest.warns(errors.JaxHookWarning, match="4 programs and not one event '/renamed'"):
         compile_something()
     stop()
 
