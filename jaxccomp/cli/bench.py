@@ -9,8 +9,8 @@ import pathlib
 import sys
 
 from jaxccomp import codecs, errors
-from jaxccomp._bootstrap.launchers import launcher
 from jaxccomp._native import tables
+from jaxccomp._runtime.environment import launcher
 from jaxccomp.bench import calls, launch, machine
 from jaxccomp.bench.team import Team
 from jaxccomp.cli import bench_codecs

@@ -16,10 +16,10 @@ import jax
 import jaxlib
 
 from jaxccomp import codecs, config, errors
-from jaxccomp._bootstrap import mpi, ucx
 from jaxccomp._native import algorithms, engine, registry
 from jaxccomp._native.version import __version__
 from jaxccomp._primitives import backends
+from jaxccomp._runtime import mpi, ucx
 from jaxccomp.launch import gpus, mpiexec, mps
 
 _EXTRAS_OF_CUDA = "pip install 'jaxccomp[cuda13]' (or cuda12, for older drivers)"

@@ -10,8 +10,8 @@ import numpy as np
 
 import jaxccomp as jcc
 from jaxccomp import comm, config, errors, ops, plan, schedules
-from jaxccomp._bootstrap import mpi, peer_info
 from jaxccomp._native import engine
+from jaxccomp._runtime import mpi, peer_info
 from jaxccomp.bench import links, rates
 from jaxccomp.cli import main
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from jaxccomp import config
-from jaxccomp._bootstrap import ucx
 from jaxccomp._native import libraries
+from jaxccomp._runtime import ucx
 from jaxccomp.cli import doctor_facts
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -51,7 +51,7 @@ def libraries_found():
 
 
 def test_a_file_that_is_no_library_is_said():
-    code = "from jaxccomp._bootstrap import ucx; print(ucx.why_missing())"
+    code = "from jaxccomp._runtime import ucx; print(ucx.why_missing())"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
         capture_output=True,

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap.launchers import Launcher
 from jaxccomp._native import engine
+from jaxccomp._runtime.environment import Launcher
 from jaxccomp.cli import doctor, doctor_facts, main
 from jaxccomp.launch import gpus
 

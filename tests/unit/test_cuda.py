@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 from jaxccomp import errors
-from jaxccomp._bootstrap import peer_info
 from jaxccomp._native import cuda, platforms
+from jaxccomp._runtime import peer_info
 
 
 @pytest.fixture

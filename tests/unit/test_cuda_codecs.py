@@ -13,8 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 from jaxccomp import comm
-from jaxccomp._bootstrap import world
 from jaxccomp._native import cuda, engine
+from jaxccomp._runtime import world
 from jaxccomp._traced import cuda_codecs
 
 pytestmark = pytest.mark.skipif(not engine.available(), reason="its handlers are the engine's")

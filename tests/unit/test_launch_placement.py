@@ -8,7 +8,7 @@ import os
 import pytest
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import launchers
+from jaxccomp._runtime import environment
 from jaxccomp.launch import cores, gpus, lines, mpiexec, placement, ports, throughput
 from jaxccomp.launch.gpus import Gpu
 
@@ -205,7 +205,7 @@ def test_settings_travel_as_text():
     ],
 )
 def test_local_ranks(environ, local):
-    by = launchers.launcher(environ)
+    by = environment.launcher(environ)
     assert (by.rank, by.local_rank, by.local_size) == (5, *local)
 
 

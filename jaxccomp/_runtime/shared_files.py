@@ -1,4 +1,4 @@
-"""Agreement on option files when ranks join: all ranks use the file of process 0."""
+"""Agreement on the files that options name (profile, plan): all ranks use those of process 0."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap.peer_info import Share, share_bytes
 from jaxccomp._native import engine
 from jaxccomp._native.json_files import MOST_BYTES, layout
+from jaxccomp._runtime.peer_info import Row, Share, share_bytes
+from jaxccomp.schedules import Planner, _plans, parse_profile, read_profile
+from jaxccomp.schedules._plans import Plans
 
 _UNREADABLE = -1
 
@@ -27,7 +29,7 @@ class Own(NamedTuple):
         return size, _hash(self.data)
 
 
-def own(option: str, read: Callable[[str], bytes]) -> Own:
+def _own(option: str, read: Callable[[str], bytes]) -> Own:
     """Read the file that an option names.
 
     Args:
@@ -43,7 +45,7 @@ def own(option: str, read: Callable[[str], bytes]) -> Own:
         return Own(error=error)
 
 
-def agree(option: str, share: Share, rows: Sequence[tuple[int, int]], mine: Own) -> bytes | None:
+def _agree(option: str, share: Share, rows: Sequence[tuple[int, int]], mine: Own) -> bytes | None:
     """Return the bytes of process 0's file; None if no process names a file.
 
     Args:
@@ -136,3 +138,90 @@ def check_codecs(option: str, share: Share, specs: Iterable[str], remedy: str) -
 
 def _hash(data: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
+
+
+# --- Profiles -------------------------------------------------------------------------------------
+
+_TUNE = "`python -m jaxccomp tune links --output FILE`, run by these ranks, writes one that fits"
+
+
+def own_profile() -> Own:
+    """Read the file that the option names."""
+    return _own("profile", read_profile)
+
+
+def agree_on_profile(
+    share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]
+) -> Planner | None:
+    """Return a planner with the profile of process 0; None if no process names one.
+
+    Args:
+      share: an allgather of rows of integers.
+      rows: the rows of all processes.
+      mine: this process's profile.
+      hosts: by process, a number for its host.
+
+    Raises:
+      InitializationError: on all ranks, if they name different profiles, or one that does not fit.
+    """
+    named = [(row.profile, row.profile_hash) for row in rows]
+    data = _agree("profile", share, named, mine)
+    if data is None:
+        return None
+    try:
+        cluster = parse_profile(data, "the profile of rank 0")
+    except errors.JaxccompError as error:
+        raise errors.InitializationError(f"{error} {_TUNE}.") from None
+    described = [
+        -(-each.ranks // cluster.ranks_per_process)
+        for each in cluster.hosts
+        for _ in range(each.count)
+    ]
+    check_world("profile", described, hosts, _TUNE)
+    check_codecs("profile", share, cluster.codecs, _TUNE)
+    return Planner(cluster, hosts)
+
+
+# --- Pinned plans ---------------------------------------------------------------------------------
+
+_RECORD = "Record them anew in this world (jaxccomp.plan)"
+
+
+def own_plans() -> Own:
+    """Read the file that the option names."""
+    return _own("plan", _plans.read)
+
+
+def agree_on_plans(
+    share: Share, rows: Sequence[Row], mine: Own, hosts: Sequence[int]
+) -> Plans | None:
+    """Return the plans of process 0; None if no process names any.
+
+    Args:
+      share: an allgather of rows of integers.
+      rows: the rows of all processes.
+      mine: this process's plans.
+      hosts: by process, a number for its host.
+
+    Raises:
+      InitializationError: on all ranks, if they name different plans, or plans that do not fit.
+    """
+    data = _agree("plan", share, [(row.plan, row.plan_hash) for row in rows], mine)
+    if data is None:
+        return None
+    try:
+        plans = _plans.parse(data, "the plan of rank 0")
+    except errors.JaxccompError as error:
+        raise errors.InitializationError(f"{error} {_RECORD}.") from None
+    check_world("plan", plans.world, hosts, _RECORD)
+    specs = dict.fromkeys(plan.codec for plan in plans.calls.values())
+    check_codecs("plan", share, specs, _RECORD)
+    return plans
+
+
+def refuse_plans(why: str) -> None:
+    """Raises if the option names plans: processes cannot share them here, nor ignore them."""
+    if config.get("plan"):
+        raise errors.EngineUnavailableError(
+            f"the option plan names {config.get('plan')!r}, but {why}. Leave the option out there."
+        )

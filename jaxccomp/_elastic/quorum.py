@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxccomp import errors
-from jaxccomp._bootstrap.agreement import NoDecision
-from jaxccomp._bootstrap.rendezvous import Rendezvous
-from jaxccomp._bootstrap.world import Group, World
+from jaxccomp._elastic.agreement import NoDecision
+from jaxccomp._elastic.rendezvous import Rendezvous
+from jaxccomp._runtime.world import Group, World
 
 
 class Rule(NamedTuple):
@@ -72,11 +72,7 @@ def participants(
     if comm.size == 1:
         return Decision([0], [0], done, 0)
     rendezvous = state.out_of_band
-    if not isinstance(rendezvous, Rendezvous):
-        raise errors.CommunicatorError(
-            "a quorum, which goes on without late members, needs a group that was started by "
-            "jaxccomp.init(coordinator=...): over MPI and jax.distributed members cannot agree."
-        )
+    assert isinstance(rendezvous, Rendezvous)
     round_name = f"steps of {name} of {comm.name}"
     leader = Leader(comm.size)
     decide = rendezvous.keep_deciding(round_name, lambda: leader) if comm.rank == 0 else leader

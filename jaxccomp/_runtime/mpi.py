@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import shared_memory
-from jaxccomp._bootstrap.launchers import Launcher, launcher
+from jaxccomp._runtime import environment
+from jaxccomp._runtime.environment import Launcher, launcher
 
 # The interval at which a wait checks whether the awaited processes still live.
 _LOOKS_EVERY_SECONDS = 0.2
@@ -128,7 +128,7 @@ def _check_shared_memory(mpi: Any, by: Launcher | None) -> None:
     if by is None:
         return
     vendor, ranks = mpi.get_vendor()[0], by.local_size or 1
-    if why := shared_memory.why_too_little(vendor, ranks, starting=True):
+    if why := environment.why_too_little_memory(vendor, ranks, starting=True):
         raise errors.InitializationError(f"{why}.")
 
 
@@ -410,3 +410,46 @@ def _withdraw(receives: Sequence[Any]) -> None:
 def _one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+# --- MPI's own collectives (backend="mpi") --------------------------------------------------------
+
+# MPI's types by the engine's dtypes. MPI has none for half types; the engine reduces those itself.
+_TYPES = {
+    "bool": "BYTE",
+    **{f"int{bits}": f"INT{bits}_T" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"UINT{bits}_T" for bits in (8, 16, 32, 64)},
+    "float16": "UINT16_T",
+    "bfloat16": "UINT16_T",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "complex64": "C_FLOAT_COMPLEX",
+    "complex128": "C_DOUBLE_COMPLEX",
+    "opaque8": "BYTE",
+}
+_OPS = {
+    **{name: name.upper() for name in ("sum", "prod", "min", "max")},
+    **{name: f"B{name.upper()}" for name in ("and", "or", "xor")},
+}
+
+
+def use_collectives(core: Any, mpi: Any, comm: Any) -> None:
+    """Enables ``backend="mpi"`` in the engine.
+
+    Args:
+      core: the engine.
+      mpi: mpi4py's MPI module, initialised.
+      comm: a duplicate of COMM_WORLD, used only for this.
+    """
+
+    def handles(names: dict[str, str]) -> dict[str, int]:
+        return {name: handle(mpi, getattr(mpi, each)) for name, each in names.items()}
+
+    core.use_mpi_collectives(
+        handle(mpi, comm),
+        handle(mpi, mpi.ERRORS_RETURN),
+        int(mpi.IN_PLACE) & (2**64 - 1),
+        comm.Get_attr(mpi.TAG_UB),
+        handles(_TYPES),
+        handles(_OPS),
+    )

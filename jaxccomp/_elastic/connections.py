@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._bootstrap.agreement import NoDecision
+from jaxccomp._elastic.agreement import NoDecision
 
 SocketAddress = tuple[str, int]  # host and port
 
@@ -51,6 +51,12 @@ _MAC_BYTES = hashlib.sha256().digest_size
 _LENGTH = struct.Struct("!I")
 _SEQUENCE = struct.Struct("!Q")
 _HELLO_BYTES = len(_PROTOCOL) + _NONCE_BYTES
+
+
+def as_address(value: Any) -> SocketAddress:
+    """Return the address that a message of JSON has."""
+    host, port = value
+    return str(host), int(port)
 
 
 def mac(key: bytes, *parts: bytes) -> bytes:

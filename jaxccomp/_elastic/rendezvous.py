@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from jaxccomp import errors
-from jaxccomp._bootstrap.agreement import Decide, NoDecision, ProposalRejected, Rounds
-from jaxccomp._bootstrap.connections import (
+from jaxccomp._elastic.agreement import Decide, NoDecision, ProposalRejected, Rounds, WaitList
+from jaxccomp._elastic.connections import (
     HANDSHAKE_SECONDS,
     RETRY_SECONDS,
     Connection,
@@ -36,9 +36,8 @@ from jaxccomp._bootstrap.connections import (
     open_connection,
     receive_by,
 )
-from jaxccomp._bootstrap.wait_list import WaitList
-from jaxccomp._bootstrap.world import Group
 from jaxccomp._native.version import __version__
+from jaxccomp._runtime.world import Group
 
 _MAX_UNAUTHENTICATED = 256  # connections
 _MAX_OF_ADDRESS = 64  # unauthenticated connections from one address

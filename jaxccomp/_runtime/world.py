@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import mpi as _mpi
 from jaxccomp._native import engine
+from jaxccomp._runtime import mpi as _mpi
 from jaxccomp.schedules import Planner
 from jaxccomp.schedules._plans import Plans
 
@@ -68,12 +68,8 @@ class World:
         self.process = process
         self.processes = processes
         self.out_of_band: OutOfBand | None = None  # without MPI
-        self.peers: Any = None  # of groups that may shrink and grow (group.PeerTable)
-        # Agrees on the remaining members: from the old name, the old processes, and seconds to
-        # wait, returns the new name and processes (membership.shrink).
-        self.regroup: Callable[[str, tuple[int, ...], float], tuple[str, tuple[int, ...]]] | None
-        self.regroup = None
-        self.memberships: Any = None  # the consensus on members (membership.Memberships)
+        self.peers: Any = None  # of groups that may shrink and grow (_elastic)
+        self.memberships: Any = None  # with init(coordinator=): the consensus on members
         self.joined_group = ""  # the group that admitted this process, until the program uses it
         # The communicator that operations take by default: name, processes and order.
         self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
@@ -145,8 +141,8 @@ class World:
         before = original_name(comm.name)
         if timeout_seconds is None:
             timeout_seconds = config.get("init_timeout_seconds")
-        if self.regroup is not None:
-            return make(*self.regroup(comm.name, comm.processes, timeout_seconds))
+        if self.memberships is not None:
+            return make(*self.memberships.shrink(comm.name, comm.processes, timeout_seconds))
         while True:
             gone = self.gone()
             processes = tuple(each for each in comm.processes if each not in gone)

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap.peer_info import Share, share_bytes
 from jaxccomp._native import engine, libraries
+from jaxccomp._runtime.peer_info import Share, share_bytes
+from jaxccomp._runtime.world import World
 
 # The oldest supported UCX 1 (csrc/transport/ucx/ucx_abi.h).
 LEAST_VERSION = (1, 17)
@@ -250,3 +251,62 @@ def who_lacks(has: Sequence[int], why_here: str) -> str:
         return ""
     why = why_here or "`python -m jaxccomp doctor` there says why"
     return f"process {', '.join(map(str, lacking))} cannot use UCX ({why})"
+
+
+# --- Choice of the transport: MPI or UCX ----------------------------------------------------------
+
+
+def agree_on_ucx(state: World, share: Share) -> Any | None:
+    """Return this process's UCX worker; None if the transport is MPI, or there is none.
+
+    With several processes and no transport, sets ``state.unreachable`` to the reason.
+
+    Args:
+      state: of this process, with the agreed planner.
+      share: an allgather of rows of integers.
+
+    Raises:
+      InitializationError: on all ranks, if the option or profile needs UCX, and a rank lacks it.
+    """
+    option = config.get("transport")
+    if state.processes == 1 or (
+        state.mpi is not None and _transport_with_mpi(state, option) == "mpi"
+    ):
+        return None
+    worker, why_not = None, 'the option transport is "mpi"'
+    if option != "mpi":
+        worker, why_not = open_worker(shares_memory=True)
+    opened = [int(row[0]) for row in share((int(worker is not None),))]
+    lacking = who_lacks(opened, why_not)
+    if not lacking:
+        state.unreachable = ""
+        return worker
+    if option == "ucx":
+        raise errors.InitializationError(
+            f'the option transport is "ucx", but {lacking}. {INSTALL}.'
+        )
+    if state.mpi is not None:
+        raise errors.InitializationError(
+            f"the profile was measured over UCX, but {lacking}. {INSTALL}. The option "
+            'transport="mpi" goes by the profile all the same, over MPI.'
+        )
+    state.unreachable = why_unreachable(state.processes, lacking)
+    return None
+
+
+def _transport_with_mpi(state: World, option: str) -> str:
+    """Resolve the option for processes that have joined by MPI."""
+    if option != "auto":
+        return option
+    return "ucx" if state.planner is not None and state.planner.transport == "ucx" else "mpi"
+
+
+def why_unreachable(processes: int, why: str) -> str:
+    """Return the error text for processes of ``jax.distributed`` without a transport."""
+    return (
+        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
+        f"of the engine do not travel between them: {why}. They travel through UCX, which "
+        "`pip install 'jaxccomp[ucx]'` brings to each of them and which needs no MPI; or through "
+        f"MPI, after `pip install 'jaxccomp[mpich]'` and a start with `mpiexec -n {processes} "
+        'python ...`. Or use axis_name= with backend="xla", which needs neither.'
+    )

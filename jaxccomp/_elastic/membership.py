@@ -20,14 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import peer_info, ucx
-from jaxccomp._bootstrap.agreement import NoDecision
-from jaxccomp._bootstrap.consensus import Membership, Message, Node, Outgoing, Record
-from jaxccomp._bootstrap.group import socket_address, tell_hosts
-from jaxccomp._bootstrap.rendezvous import Rendezvous
-from jaxccomp._bootstrap.wait_list import JoinRequest
-from jaxccomp._bootstrap.world import Group, World, original_name
+from jaxccomp._elastic.agreement import JoinRequest, NoDecision
+from jaxccomp._elastic.connections import as_address
+from jaxccomp._elastic.consensus import Membership, Message, Node, Outgoing, Record
+from jaxccomp._elastic.rendezvous import Rendezvous
 from jaxccomp._native import engine
+from jaxccomp._runtime import peer_info, ucx
+from jaxccomp._runtime.join import tell_hosts
+from jaxccomp._runtime.world import Group, World, original_name
 
 _TICK_SECONDS = 0.05
 _MIN_SILENCE_SECONDS = 0.5  # a Python thread answers messages of the consensus
@@ -36,12 +36,6 @@ _STALE_SECONDS = 86400.0  # age at which files of ended processes are removed
 _FILE_PREFIX = "jaxccomp-member-"
 # Placeholder for a process that no member has seen: on a host of its own.
 _UNKNOWN = peer_info.Row(0, 1, -1, 0, 0)
-
-
-def waiting(state: World, group: str) -> int:
-    """Return the number of processes that wait at this process to join that group."""
-    rendezvous = state.out_of_band
-    return len(rendezvous.wait_list.of(group)) if isinstance(rendezvous, Rendezvous) else 0
 
 
 def term_of(name: str) -> int:
@@ -250,6 +244,83 @@ class Memberships:
         self._apply(found, set(processes) - set(found.members))
         return found
 
+    def waiting(self, group: str) -> int:
+        """Return the number of processes that wait at this process to join that group."""
+        return len(self.rendezvous.wait_list.of(group))
+
+    def shrink(
+        self, name: str, processes: tuple[int, ...], timeout: float
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return the name and the processes of the shrunk group, the same on all its members.
+
+        Args:
+          name: the name of the communicator that shrinks.
+          processes: its processes.
+          timeout: seconds to wait for the others.
+        """
+        found = self.change(name, processes, None, timeout)
+        return _name(original_name(name), found), found.members
+
+    def admit(
+        self,
+        comm: Group,
+        group: str,
+        make: Callable[[str, tuple[int, ...]], Any],
+        timeout: float,
+    ) -> Any:
+        """Add the processes that wait at any member to the group; return `comm` if none waits.
+
+        Called by all members together. The first member decides which processes join, and numbers
+        them.
+
+        Args:
+          comm: the current communicator.
+          group: the group name that waiting processes asked for.
+          make: makes the communicator from its name and processes.
+          timeout: seconds to wait for the others.
+        """
+        state, rendezvous = self.state, self.rendezvous
+
+        def decide(proposals: Mapping[int, Any]) -> Any:
+            if len(proposals) < comm.size:
+                return None
+            asked = {
+                each["id"]: each for proposal in proposals.values() for each in proposal["joining"]
+            }
+            # Members may know different counts: an earlier leader died before all got its decision.
+            first = max(proposal["processes"] for proposal in proposals.values())
+            numbers = range(first, first + len(asked))
+            asked_in_order = [asked[each] for each in sorted(asked)]
+            return {"processes": list(numbers), "first": first, "asked": asked_in_order}
+
+        waiting = {each.message["id"]: each for each in rendezvous.wait_list.of(group)}
+        proposal = {
+            "processes": state.processes,
+            "joining": [each.message for each in waiting.values()],
+        }
+        try:
+            name = f"who joins {comm.name}"
+            found = rendezvous.agree_in(comm, name, proposal, decide, timeout, state.why_gone)
+        except NoDecision as error:
+            raise errors.InitializationError(
+                f"the members of {comm.name!r} (processes {list(comm.processes)}) must all call "
+                f"admit(), but {error} (after {timeout:g} s at most)."
+            ) from None
+        if not found["asked"]:
+            return comm
+        membership = self.change(comm.name, comm.processes, found, timeout)
+        grown = make(_name(original_name(comm.name), membership), membership.members)
+        if not membership.detail:
+            return grown  # it has only shrunk
+        # After this exchange all members accept messages of the joined processes.
+        state.share(comm, (), timeout)
+        for number, request in enumerate(
+            membership.detail["asked"], int(membership.detail["first"])
+        ):
+            if request["id"] in waiting:
+                _accept(waiting[request["id"]], number, state, grown)
+        return grown
+
     def _give_up(self, member: _Member, now: float, timeout: float) -> None:
         node = member.node
         waits_for = node.waits_for(now)
@@ -310,85 +381,6 @@ def _start_again(why: str) -> str:
     return f"{why}. Start this process again, and let it join (jaxccomp.init(join=...))."
 
 
-def shrink(
-    state: World, name: str, processes: tuple[int, ...], timeout: float
-) -> tuple[str, tuple[int, ...]]:
-    """Return the name and the processes of the shrunk group, the same on all its members.
-
-    Args:
-      state: of this process.
-      name: the name of the communicator that shrinks.
-      processes: its processes.
-      timeout: seconds to wait for the others.
-    """
-    found = state.memberships.change(name, processes, None, timeout)
-    return _name(original_name(name), found), found.members
-
-
-def admit(
-    state: World,
-    comm: Group,
-    group: str,
-    make: Callable[[str, tuple[int, ...]], Any],
-    timeout: float,
-) -> Any:
-    """Add the processes that wait at any member to the group; return `comm` if none waits.
-
-    Called by all members together. The first member decides which processes join, and numbers them.
-
-    Args:
-      state: of this process.
-      comm: the current communicator.
-      group: the group name that waiting processes asked for.
-      make: makes the communicator from its name and processes.
-      timeout: seconds to wait for the others.
-    """
-    rendezvous, peers = state.out_of_band, state.peers
-    if not isinstance(rendezvous, Rendezvous) or peers is None:
-        raise errors.CommunicatorError(
-            "processes join while others run only where these have met by "
-            "jaxccomp.init(coordinator=...): neither MPI nor jax.distributed knows of later ones."
-        )
-
-    def decide(proposals: Mapping[int, Any]) -> Any:
-        if len(proposals) < comm.size:
-            return None
-        asked = {
-            each["id"]: each for proposal in proposals.values() for each in proposal["joining"]
-        }
-        # Members may know different counts: an earlier leader died before all got its decision.
-        first = max(proposal["processes"] for proposal in proposals.values())
-        numbers = range(first, first + len(asked))
-        asked_in_order = [asked[each] for each in sorted(asked)]
-        return {"processes": list(numbers), "first": first, "asked": asked_in_order}
-
-    waiting = {each.message["id"]: each for each in rendezvous.wait_list.of(group)}
-    proposal = {
-        "processes": state.processes,
-        "joining": [each.message for each in waiting.values()],
-    }
-    try:
-        name = f"who joins {comm.name}"
-        found = rendezvous.agree_in(comm, name, proposal, decide, timeout, state.why_gone)
-    except NoDecision as error:
-        raise errors.InitializationError(
-            f"the members of {comm.name!r} (processes {list(comm.processes)}) must all call "
-            f"admit(), but {error} (after {timeout:g} s at most)."
-        ) from None
-    if not found["asked"]:
-        return comm
-    membership = state.memberships.change(comm.name, comm.processes, found, timeout)
-    grown = make(_name(original_name(comm.name), membership), membership.members)
-    if not membership.detail:
-        return grown  # it has only shrunk
-    # After this exchange all members accept messages of the joined processes.
-    state.share(comm, (), timeout)
-    for number, request in enumerate(membership.detail["asked"], int(membership.detail["first"])):
-        if request["id"] in waiting:
-            _accept(waiting[request["id"]], number, state, grown)
-    return grown
-
-
 def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
     """Add processes from number ``first`` on; unknown ones before it count as gone."""
     rendezvous, peers, core = state.out_of_band, state.peers, engine.load()
@@ -402,8 +394,8 @@ def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
     state.processes += len(workers)
     peers.rows += rows
     peers.workers += workers
-    rendezvous.addresses += [None] * unknown + [socket_address(each["address"]) for each in asked]
-    tell_hosts(core, state)
+    rendezvous.addresses += [None] * unknown + [as_address(each["address"]) for each in asked]
+    tell_hosts(core, state, peers.rows)
 
 
 def _accept(request: JoinRequest, number: int, state: World, comm: Any) -> None:
