@@ -28,9 +28,9 @@ from jaxccomp import (
     toolkit,
     trace,
 )
-from jaxccomp._native.launch_places import step
+from jaxccomp._native.launches import step
 from jaxccomp._native.version import __version__
-from jaxccomp._traced.codecs.define import register_codec
+from jaxccomp._traced.codecs.custom_codec import register_codec
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.lax._backend import BackendCall, register_backend
 from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from jaxccomp import config, errors
-from jaxccomp._native import cuda
+from jaxccomp._native import platforms
 from jaxccomp._runtime import join as _join
 from jaxccomp._runtime import mpi as _mpi
 from jaxccomp._runtime import world as _world
@@ -521,7 +521,7 @@ def process_numbers() -> dict[int, int]:
 
 def why_no_cuda() -> str:
     """Why the engine cannot be used on GPUs; empty if it can. The same on all ranks with GPUs."""
-    return _joined().no_cuda or cuda.why_missing()
+    return _joined().no_cuda or platforms.why_no_cuda()
 
 
 def all_have_cuda() -> bool:
@@ -529,7 +529,7 @@ def all_have_cuda() -> bool:
 
     Does not call `init`; with several processes it is False before they have joined.
     """
-    if cuda.why_missing():
+    if platforms.why_no_cuda():
         return False
     if jax.process_count() == 1:
         return True

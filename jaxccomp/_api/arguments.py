@@ -18,8 +18,8 @@ from jaxccomp import comm as comm_lib
 from jaxccomp._api import mpi_support
 from jaxccomp._call import Call
 from jaxccomp._native import algorithms, engine
-from jaxccomp._primitives import backends
-from jaxccomp._primitives.backends import BACKENDS
+from jaxccomp._primitives import extensions
+from jaxccomp._primitives.extensions import BACKENDS
 from jaxccomp.comm import Communicator
 
 AxisName = Hashable | Sequence[Hashable]
@@ -59,7 +59,7 @@ def make_call(
     if (registered := BACKENDS.find(backend)) is not None:
         along_axis = axis_name is not None
         moved = "permute" if collective == "sendrecv" and along_axis else collective
-        backends.check(registered, moved, codec, along_axis=along_axis)
+        extensions.check(registered, moved, codec, along_axis=along_axis)
     if cotangent_codec != "same":
         cotangent_codec = codecs.canonical_choice(cotangent_codec)
     if backend == "mpi":
@@ -342,7 +342,7 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
 
 
 def _backend(backend: str) -> str:
-    if backend not in backends.OWN and BACKENDS.find(backend) is None:
+    if backend not in extensions.OWN and BACKENDS.find(backend) is None:
         raise BACKENDS.unknown(backend)
     return config.get("backend") if backend == "auto" else backend
 

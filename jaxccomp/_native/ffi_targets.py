@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from jaxccomp import _compat
-from jaxccomp._native import engine, platforms, threads
+from jaxccomp._native import engine, launches, platforms
 from jaxccomp._native.platforms import Platform
 
 # The FFI target, and the type of the state that XLA keeps per call site.
@@ -62,4 +62,4 @@ def register() -> None:
 
 def _close_program(core: Any, event: str, fun_name: str = "") -> None:
     if event == _COMPILED:
-        core.close_program(fun_name, threads.current())
+        core.close_program(fun_name, launches.thread_name())

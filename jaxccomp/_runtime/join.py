@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxccomp import _compat, config, errors
-from jaxccomp._native import callbacks, cuda, engine, ffi_targets, launch_places, platforms, threads
+from jaxccomp._native import engine, ffi_targets, launches, platforms
 from jaxccomp._runtime import environment, kv_store, leave, peer_info, shared_files, ucx
 from jaxccomp._runtime import mpi as _mpi
 from jaxccomp._runtime.world import World
@@ -128,12 +128,12 @@ def complete(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:
         for device in platform.devices()
     ]
     core.set_devices(devices)
-    cuda.open_gpus()
+    platforms.open_gpus()
     config.on_change(lambda option, value: _set_engine_option(core, option, value))
-    callbacks.watch(core)
-    core.name_launching_threads(threads.current)
+    launches.watch_callbacks(core)
+    core.name_launching_threads(launches.thread_name)
     if config.get("check_launches"):
-        core.check_launches(launch_places.current)
+        core.check_launches(launches.launch_place)
     state.no_cuda = peer_info.who_lacks_cuda(rows)
     tell_hosts(core, state, rows)
     ffi_targets.register()

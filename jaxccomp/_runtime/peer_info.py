@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxccomp import config, errors
-from jaxccomp._native import cuda, engine, platforms
+from jaxccomp._native import engine, platforms
 
 # An allgather of rows of integers.
 Share = Callable[[Sequence[int]], Sequence[Sequence[int]]]
@@ -59,7 +59,7 @@ def own(open_mpi: bool, files: Sequence[int] = ()) -> Row:
     if unit_bytes == 0:
         # Below the eager limit: Open MPI's rendezvous progresses only in our calls.
         unit_bytes = 48 << 10 if open_mpi else 1 << 30
-    lacks_cuda = bool(platforms.CUDA.local_devices()) and bool(cuda.why_missing())
+    lacks_cuda = bool(platforms.CUDA.local_devices()) and bool(platforms.why_no_cuda())
     return Row(
         jax.process_index(),
         jax.process_count(),
@@ -130,10 +130,10 @@ def who_lacks_cuda(rows: Sequence[Row]) -> str:
     lacking = [rank for rank, row in enumerate(rows) if row.lacks_cuda]
     if not lacking:
         return ""
-    where = "this rank" if cuda.why_missing() else "another rank"
+    where = "this rank" if platforms.why_no_cuda() else "another rank"
     return (
         f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with it ({where}: "
-        f"{cuda.why_missing() or '`python -m jaxccomp doctor` there says why'})"
+        f"{platforms.why_no_cuda() or '`python -m jaxccomp doctor` there says why'})"
     )
 
 

@@ -18,7 +18,7 @@ import jaxlib
 from jaxccomp import codecs, config, errors
 from jaxccomp._native import algorithms, engine, registry
 from jaxccomp._native.version import __version__
-from jaxccomp._primitives import backends
+from jaxccomp._primitives import extensions
 from jaxccomp._runtime import mpi, ucx
 from jaxccomp.launch import gpus, mpiexec, mps
 
@@ -176,7 +176,7 @@ def _backends() -> Iterator[dict[str, str]]:
     yield {"name": "native", "what": "the engine", "missing": no_engine}
     yield {"name": "mpi", "what": "MPI's own collectives", "missing": no_engine or no_mpi}
     yield {"name": "xla", "what": "collectives of jax.lax", "missing": ""}
-    for each in backends.BACKENDS.registered().values():
+    for each in extensions.BACKENDS.registered().values():
         yield {"name": each.name, "what": f"of {each.source}", "missing": ""}
 
 

@@ -12,7 +12,7 @@ import pytest
 from testbed import __main__ as command_line
 
 import jaxccomp
-from jaxccomp._codecs import custom, frames, specs
+from jaxccomp._codecs import frames, specs, table
 from jaxccomp._native import tables
 from jaxccomp.cli import doctor
 
@@ -60,7 +60,7 @@ def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, ca
 
 @pytest.mark.parametrize("module", [frames, specs, tables], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module, monkeypatch):
-    monkeypatch.setattr(custom.CODECS, "_entries", {})  # an example registers a codec
+    monkeypatch.setattr(table.CODECS, "_entries", {})  # an example registers a codec
     failed, tried = doctest.testmod(module)
     assert tried and not failed
 

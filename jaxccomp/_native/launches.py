@@ -1,19 +1,23 @@
-"""Dispatch stacks: where in the Python program a launch is made (option ``check_launches``).
+"""What Python tells the engine about a program's launches: place, thread, failed callbacks.
 
-To the engine, a rank that leaves out one of many equal launches looks like one that is a launch
-behind. Source lines, and the step numbers of `step`, tell the two apart.
+A place is the dispatch stack: where in the Python program a launch is made (option
+``check_launches``). To the engine, a rank that leaves out one of many equal launches looks like one
+that is a launch behind. Source lines, and the step numbers of `step`, tell the two apart.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
+import re
 import sys
 import threading
 import types
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 
@@ -74,7 +78,7 @@ def own_settings() -> Iterator[None]:
         yield
 
 
-def current() -> str:
+def launch_place() -> str:
     """The place of the current launch: the step, and source lines, innermost first.
 
     Frames of JAX, of this package and of Python's library are left out. XLA may run a launch on a
@@ -116,3 +120,43 @@ def _shown(path: str) -> str:
     is_library = path.startswith(_STDLIB) and "site-packages" not in path
     is_left_out = is_library or path.startswith((*_PACKAGES, "<frozen"))
     return "" if is_left_out else os.path.basename(path)
+
+
+# --- Names of threads -----------------------------------------------------------------------------
+
+_WORKER = re.compile(r"_\d+$")  # the number of a worker in its ThreadPoolExecutor
+_FOREIGN = "Dummy-"  # threads not started by Python, such as XLA's
+
+
+def thread_name() -> str:
+    """The calling thread's name; empty for the main thread, "?" for one not started by Python.
+
+    It is the same on all ranks if these start the same threads. The workers of a pool share one
+    name, since any of them may get a task.
+    """
+    thread = threading.current_thread()
+    if thread is threading.main_thread():
+        return ""
+    return "?" if thread.name.startswith(_FOREIGN) else _WORKER.sub("", thread.name)
+
+
+# --- Exceptions in callbacks ----------------------------------------------------------------------
+# An exception in a callback (``jax.pure_callback``, ``io_callback``, ``debug.callback``) ends the
+# program on its device only. On the process's other devices the program goes on, and may wait for
+# that device in a collective, without end.
+
+# Where JAX logs such exceptions, with their traceback, on the thread that ran the callback.
+_LOGGERS = ("jax._src.callback", "jax._src.debugging")
+
+
+def watch_callbacks(core: Any) -> None:
+    """Reports each later exception in a callback to the engine ``core``."""
+
+    def tell(record: logging.LogRecord) -> bool:
+        if record.exc_info and "callback failed" in str(record.msg):
+            kind, error, _ = record.exc_info
+            core.callback_failed(f"{kind.__name__ if kind else 'Exception'}: {error}")
+        return True
+
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(tell)
