@@ -34,10 +34,9 @@ from jaxccomp._traced.codecs.custom_codec import register_codec
 from jaxccomp.comm import Communicator, init, is_initialized, world
 from jaxccomp.lax._backend import BackendCall, register_backend
 from jaxccomp.lax._compress import Compressed, CompressState, compress, compress_with_feedback
-from jaxccomp.lax._data_parallel import data_parallel
 from jaxccomp.lax._explain import ExplainedCall, Explanation, explain
-from jaxccomp.lax._on_shards import on_shards
 from jaxccomp.lax._rules import CollectiveRule
+from jaxccomp.lax._shards import data_parallel, on_shards
 from jaxccomp.ops import (
     ANY_SOURCE,
     ANY_TAG,

@@ -11,9 +11,13 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import check_op, check_residual_dtype, flatten_residual
+from jaxccomp._api.error_feedback import (
+    check_op,
+    check_residual_dtype,
+    flatten_residual,
+    whole_step,
+)
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 from jaxccomp.optim._policy import Bucket, Rule, plan
 from jaxccomp.optim._states import (

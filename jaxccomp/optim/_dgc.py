@@ -10,9 +10,8 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options, make_call
-from jaxccomp._api.error_feedback import check_residual_dtype, rounding_error
+from jaxccomp._api.error_feedback import check_residual_dtype, rounding_error, whole_step
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce_with_feedback
 from jaxccomp.optim._states import (
     DGCState,

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 
 from jaxccomp import _compat, errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import check_residual_dtype, residual_dtype_of
+from jaxccomp._api.error_feedback import check_residual_dtype, residual_dtype_of, whole_step
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce, allreduce_with_feedback
 from jaxccomp.optim._states import (
     OnebitAdamState,

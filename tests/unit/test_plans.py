@@ -17,7 +17,7 @@ from jaxccomp._runtime.peer_info import Row
 from jaxccomp.bench import rates
 from jaxccomp.cli import main
 from jaxccomp.schedules import _ways
-from jaxccomp.schedules._floors import least_seconds
+from jaxccomp.schedules._ways import least_seconds
 
 CODER = {
     "encode_bytes_per_second": 4e9,
