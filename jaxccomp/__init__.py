@@ -11,7 +11,7 @@
   :mod:`jaxccomp.schedules`, :mod:`jaxccomp.plan`, :mod:`jaxccomp.errors`.
 """
 
-from jaxccomp.launch import interrupts  # noqa: F401  (first: what follows takes seconds)
+from jaxccomp.launch import signals  # noqa: F401  (first: what follows takes seconds)
 
 # isort: split
 from jaxccomp import (

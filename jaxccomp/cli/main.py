@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from jaxccomp import errors
 from jaxccomp.cli import bench, doctor, plan, run, schedule, simulate, trace, tune
-from jaxccomp.launch import interrupts
+from jaxccomp.launch import signals
 
 _COMMANDS = {
     "doctor": doctor,
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
-    interrupts.raise_keyboard_interrupt()
+    signals.raise_keyboard_interrupt()
     parser = argparse.ArgumentParser(prog="python -m jaxccomp", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in _COMMANDS.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._native import json_files, tables
-from jaxccomp.bench import files, profile, progress
+from jaxccomp.bench import files, profile, team
 from jaxccomp.bench.team import Team
 
 
@@ -90,7 +90,7 @@ def _kept(unfinished: pathlib.Path) -> bytes:
     """The checkpoint of an unfinished measurement, cut one byte above the size limit."""
     try:
         with unfinished.open("rb") as file:
-            return file.read(progress.MOST_BYTES + 1)
+            return file.read(team.MOST_CHECKPOINT_BYTES + 1)
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -10,7 +10,7 @@ import pytest
 from jaxccomp import config
 from jaxccomp._native import libraries
 from jaxccomp._runtime import ucx
-from jaxccomp.cli import doctor_facts
+from jaxccomp.cli import doctor
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMPILER = shutil.which("c++") or shutil.which("g++")
@@ -47,7 +47,7 @@ def test_commands_tell_whether_memory_is_read(monkeypatch):
 
 
 def libraries_found():
-    return {each["name"]: each for each in doctor_facts.facts()["libraries"]}
+    return {each["name"]: each for each in doctor.facts()["libraries"]}
 
 
 def test_a_file_that_is_no_library_is_said():

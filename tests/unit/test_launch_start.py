@@ -6,7 +6,7 @@ import types
 import pytest
 
 from jaxccomp._runtime import environment
-from jaxccomp.launch import interrupts, job, signals
+from jaxccomp.launch import job, signals
 
 KIB = 1 << 10
 
@@ -61,4 +61,4 @@ def test_a_signal_that_python_has_lost(monkeypatch):
     ],
 )
 def test_commands(argv, original, right):
-    assert interrupts.is_command(argv, original) == right
+    assert signals.is_command(argv, original) == right

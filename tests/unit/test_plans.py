@@ -14,7 +14,7 @@ from contract import agreeing
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._runtime import shared_files
 from jaxccomp._runtime.peer_info import Row
-from jaxccomp.bench import rates
+from jaxccomp.bench import profile as measurement
 from jaxccomp.cli import main
 from jaxccomp.schedules import _ways
 from jaxccomp.schedules._ways import least_seconds
@@ -467,13 +467,13 @@ def measured(tmp_path, monkeypatch):
     """The profile's path, a command's arguments, and a list of measured codecs."""
     values, found = tmp_path / "values.npy", []
     np.save(values, np.linspace(-1, 1, 1 << 12, dtype=np.float32))
-    measure = rates._measure
+    measure = measurement._measure
 
     def noted(spec, *how):
         found.append(spec)
         return measure(spec, *how)
 
-    monkeypatch.setattr(rates, "_measure", noted)
+    monkeypatch.setattr(measurement, "_measure", noted)
     path = tmp_path / "profile.json"
     yield path, ["--codecs", "int8 bf16", "--tensors", str(values), "--output", str(path)], found
 
