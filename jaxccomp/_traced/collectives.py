@@ -19,7 +19,7 @@ from jax import lax
 from jaxccomp import _compat, errors
 from jaxccomp._call import Call, rows, split_references
 from jaxccomp._traced import codecs as traced_codecs
-from jaxccomp._traced import stacked, wide
+from jaxccomp._traced import stacked
 from jaxccomp._traced.codecs import Codec, Wire
 
 # --- Movement of whole blocks ---------------------------------------------------------------------
@@ -191,7 +191,7 @@ class _Axis:
                 f"same size, not {call.groups}; leave the codec out."
             )
         # The dtype of sums of decoded values.
-        in_float = wide.is_half(dtype) and call.reduce_op in ("sum", "mean")
+        in_float = stacked.is_half(dtype) and call.reduce_op in ("sum", "mean")
         self.sums_in = jnp.float32 if in_float else dtype
         self.number = number
         self.encodings = 0
@@ -283,10 +283,10 @@ def _allreduce(axis: _Axis, x: Array) -> Array:
         return _two_shot(axis, x)
     if op in ("sum", "mean"):
         most = max(map(len, axis.groups or [range(axis.call.size)]))  # groups may differ in size
-        total = axis.sum(wide.enter(x, op, most))
+        total = axis.sum(stacked.enter(x, op, most))
         if op == "mean":
             total /= np.asarray(axis.call.size, total.dtype)
-        return wide.leave(total, op, x.dtype, most)
+        return stacked.leave(total, op, x.dtype, most)
     if op in ("max", "min") and x.dtype != jnp.bool_:
         reduce = lax.pmax if op == "max" else lax.pmin
         return reduce(x, axis.axes, axis_index_groups=axis.groups)
@@ -325,9 +325,9 @@ def _finite(x: Array) -> Array:
 
 def _reduce_scatter(axis: _Axis, x: Array) -> Array:
     if axis.call.reduce_op == "sum" and axis.codec is None:
-        values = wide.enter(x, "sum", axis.call.size)
+        values = stacked.enter(x, "sum", axis.call.size)
         total = lax.psum_scatter(values, axis.axes, axis_index_groups=axis.groups)
-        return wide.leave(total, "sum", x.dtype, axis.call.size)
+        return stacked.leave(total, "sum", x.dtype, axis.call.size)
     return _reduced(axis, x)
 
 

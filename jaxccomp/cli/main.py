@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from jaxccomp import errors
-from jaxccomp.cli import bench, doctor, plan, run, schedule, simulate, trace, tune
+from jaxccomp.cli import bench, doctor, offline, run, tune
 from jaxccomp.launch import signals
 
-_COMMANDS = {
+# Modules, and classes for commands of a few lines: docstring, add_arguments() and run().
+_COMMANDS: dict[str, Any] = {
     "doctor": doctor,
     "bench": bench,
     "run": run,
-    "schedule": schedule,
-    "simulate": simulate,
-    "plan": plan,
+    "schedule": offline.Schedule,
+    "simulate": offline.Simulate,
+    "plan": offline.Plan,
     "tune": tune,
-    "trace": trace,
+    "trace": offline.Trace,
 }
 
 

@@ -12,7 +12,7 @@ from typing import TextIO
 from jaxccomp import errors
 from jaxccomp._native import tables
 from jaxccomp._native.version import __version__
-from jaxccomp.cli import tune_links, tune_transport
+from jaxccomp.cli import tune_links
 from jaxccomp.launch import gpus, mps, signals, tuning
 from jaxccomp.launch.tuning import Plan, Result, device_name
 
@@ -119,7 +119,7 @@ def write(plan: Plan, results: Sequence[Result], version: str, file: TextIO) -> 
 
 # --- Command --------------------------------------------------------------------------------------
 
-_OF_LINKS = {"links": tune_links, "transport": tune_transport}
+_OF_LINKS = {"links": tune_links.run, "transport": tune_links.run_transport}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,8 +135,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ranks_per_gpu(what.add_parser("ranks-per-gpu", help=summary, description=summary))
     summary = tune_links.__doc__
     tune_links.add_arguments(what.add_parser("links", help=summary, description=summary))
-    summary = tune_transport.__doc__
-    tune_transport.add_arguments(what.add_parser("transport", help=summary, description=summary))
+    summary = (
+        "Takes the faster one of profiles that the same ranks have measured over MPI and over UCX."
+    )
+    tune_links.add_transport_arguments(
+        what.add_parser("transport", help=summary, description=summary)
+    )
 
 
 def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +184,7 @@ def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures, and prints the table; returns 1 if nothing could be measured."""
     if arguments.what in _OF_LINKS:
-        return _OF_LINKS[arguments.what].run(arguments)
+        return _OF_LINKS[arguments.what](arguments)
     plan = _plan(arguments)
     cases = plan.cases()
     _say(f"{len(cases)} cases on {tuning.device_name(plan)}, {plan.rounds} rounds")

@@ -18,7 +18,7 @@ from jaxccomp._codecs import specs, table
 from jaxccomp._traced.codecs.cast import Cast, StochasticBf16, Unchanged
 from jaxccomp._traced.codecs.codec import Codec, Options, Wire
 from jaxccomp._traced.codecs.custom_codec import Custom
-from jaxccomp._traced.codecs.keys import hash_of, key_for, shared_key, words_of
+from jaxccomp._traced.codecs.operators import hash_of, key_for, shared_key, words_of
 from jaxccomp._traced.codecs.quantize import Integers, SmallFloats
 from jaxccomp._traced.codecs.sign import OneBit, Ternary, Threshold
 from jaxccomp._traced.codecs.sparse import RandomK, TopK

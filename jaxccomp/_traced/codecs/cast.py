@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxccomp._traced.codecs.codec import INFINITY, Array, Codec, Wire
-from jaxccomp._traced.codecs.keys import draw
-from jaxccomp._traced.codecs.operators import bits_of, magnitude_of
+from jaxccomp._traced.codecs.operators import bits_of, draw, magnitude_of
 
 
 class Unchanged(Codec):
