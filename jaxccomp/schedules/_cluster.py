@@ -113,7 +113,7 @@ class Cluster:
       one_machine: whether all hosts share the cores of the first one, as a testbed's hosts do.
       codecs: by spec.
       transport: the transport when the profile was measured, "mpi" or "ucx"; empty if unknown.
-      step_seconds: time of a training step then (`bench/steps.py`); 0 if unknown.
+      step_seconds: time of a training step then (`bench/calls.py`); 0 if unknown.
     """
 
     hosts: tuple[Hosts, ...]
