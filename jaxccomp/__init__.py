@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from jaxccomp._native.version import __version__  # noqa: F401
-from jaxccomp.launch import interrupts  # noqa: F401  (before imports that take seconds)
+from jaxccomp.launch import signals  # noqa: F401  (before imports that take seconds)
 
 if TYPE_CHECKING:  # the names of _MODULES, for type checkers and editors
     from jaxccomp import codecs as codecs
@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # the names of _MODULES, for type checkers and editors
     from jaxccomp import sync as sync
     from jaxccomp import toolkit as toolkit
     from jaxccomp import trace as trace
-    from jaxccomp._native.launch_places import step as step
-    from jaxccomp._traced.codecs.define import register_codec as register_codec
+    from jaxccomp._native.launches import step as step
+    from jaxccomp._traced.codecs.custom_codec import register_codec as register_codec
     from jaxccomp.comm import Communicator as Communicator
     from jaxccomp.comm import init as init
     from jaxccomp.comm import is_initialized as is_initialized
@@ -45,19 +45,19 @@ if TYPE_CHECKING:  # the names of _MODULES, for type checkers and editors
     from jaxccomp.lax._compress import CompressState as CompressState
     from jaxccomp.lax._compress import compress as compress
     from jaxccomp.lax._compress import compress_with_feedback as compress_with_feedback
-    from jaxccomp.lax._data_parallel import data_parallel as data_parallel
     from jaxccomp.lax._explain import ExplainedCall as ExplainedCall
     from jaxccomp.lax._explain import Explanation as Explanation
     from jaxccomp.lax._explain import explain as explain
-    from jaxccomp.lax._on_shards import on_shards as on_shards
     from jaxccomp.lax._rules import CollectiveRule as CollectiveRule
+    from jaxccomp.lax._shards import data_parallel as data_parallel
+    from jaxccomp.lax._shards import on_shards as on_shards
     from jaxccomp.ops import *  # noqa: F403
     from jaxccomp.schedules._custom import register_algorithm as register_algorithm
 
 # module: the public names that it defines
 _MODULES = {
-    "jaxccomp._native.launch_places": ("step",),
-    "jaxccomp._traced.codecs.define": ("register_codec",),
+    "jaxccomp._native.launches": ("step",),
+    "jaxccomp._traced.codecs.custom_codec": ("register_codec",),
     "jaxccomp.comm": ("Communicator", "init", "is_initialized", "world"),
     "jaxccomp.lax._backend": ("BackendCall", "register_backend"),
     "jaxccomp.lax._compress": (
@@ -66,10 +66,9 @@ _MODULES = {
         "compress",
         "compress_with_feedback",
     ),
-    "jaxccomp.lax._data_parallel": ("data_parallel",),
     "jaxccomp.lax._explain": ("ExplainedCall", "Explanation", "explain"),
-    "jaxccomp.lax._on_shards": ("on_shards",),
     "jaxccomp.lax._rules": ("CollectiveRule",),
+    "jaxccomp.lax._shards": ("data_parallel", "on_shards"),
     "jaxccomp.ops": (
         "ANY_SOURCE",
         "ANY_TAG",

@@ -17,15 +17,10 @@ from typing import Any
 import jax
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import inherited as _inherited
-from jaxccomp._bootstrap import join as _join
-from jaxccomp._bootstrap import launchers
-from jaxccomp._bootstrap import membership as _membership
-from jaxccomp._bootstrap import mpi as _mpi
-from jaxccomp._bootstrap import parameters as _parameters
-from jaxccomp._bootstrap import quorum as _quorum
-from jaxccomp._bootstrap import world as _world
-from jaxccomp._native import cuda
+from jaxccomp._native import platforms
+from jaxccomp._runtime import join as _join
+from jaxccomp._runtime import mpi as _mpi
+from jaxccomp._runtime import world as _world
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +163,13 @@ class Communicator:
         if timeout_seconds is None:
             timeout_seconds = config.get("init_timeout_seconds")
         make = partial(Communicator, order=self.order)
-        return _succeeds(self, _membership.admit(state, self, group, make, timeout_seconds))
+        if state.memberships is None:
+            raise errors.CommunicatorError(
+                "processes join while others run only where these have met by "
+                "jaxccomp.init(coordinator=...): neither MPI nor jax.distributed knows of later "
+                "ones."
+            )
+        return _succeeds(self, state.memberships.admit(self, group, make, timeout_seconds))
 
     def ordered(self) -> Communicator:
         """The same members, matching operations in program order.
@@ -362,22 +363,30 @@ def init(
                 raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
             if timeout_seconds is None:
                 timeout_seconds = config.get("init_timeout_seconds")
-            parameters = _parameters.from_options(coordinator, rank, size, join, secret)
-            if parameters is not None or (mode != "never" and launchers.launcher() is not None):
-                _inherited.check(
-                    uses_variables=not _is_explicit(rank, size, join),
-                    starts_mpi=parameters is None and _mpi.imported() is None,
-                )
-                _inherited.mark_rank()
-            _state = _join.join(mode, timeout_seconds, parameters)
+            if config.get("check_launches"):
+                # Then the launch happens while the Python stack still shows its call site.
+                jax.config.update("jax_cpu_enable_async_dispatch", False)
+            coordinator = config.get("coordinator") if coordinator is None else coordinator
+            if coordinator:
+                from jaxccomp._elastic import join as _elastic  # no other program loads it
+
+                _state = _elastic.join(coordinator, rank, size, join, secret, timeout_seconds)
+            else:
+                _refuse_group(rank, size, join, secret)
+                _state = _join.join(mode, timeout_seconds)
             # A program loaded from a cache is not traced: only the engine sees its communicator.
             _state.known(world())
         return world()
 
 
-def _is_explicit(rank: int | None, size: int | None, join: str | None) -> bool:
-    """Whether the program itself says which rank this is, or which group it joins."""
-    return bool(join) or (rank is not None and size is not None)
+def _refuse_group(rank: int | None, size: int | None, join: str | None, secret: str | None) -> None:
+    """Raises for arguments of `init` that take a coordinator."""
+    join = config.get("join") if join is None else join
+    given = {"rank": rank, "size": size, "join": join or None, "secret": secret}
+    if named := [f"{name}=" for name, value in given.items() if value is not None]:
+        raise errors.InvalidArgumentError(
+            f"{', '.join(named)} of init() needs coordinator='host:port', which was not given."
+        )
 
 
 def world() -> Communicator:
@@ -452,17 +461,26 @@ def participants(
     rule: tuple[int, float],
     wait_for_all: bool,
     timeout_seconds: float | None,
-) -> _quorum.Decision:
+) -> Any:
     """The members that take part in the next step; the first member decides."""
     if timeout_seconds is None:
         timeout_seconds = config.get("timeout_seconds")
-    state, quorum = _joined(), _quorum.Rule(*rule)
-    return _quorum.participants(state, comm, name, done, quorum, wait_for_all, timeout_seconds)
+    state = _joined()
+    if state.memberships is None and comm.size > 1:
+        raise errors.CommunicatorError(
+            "a quorum, which goes on without late members, needs a group that was started by "
+            "jaxccomp.init(coordinator=...): over MPI and jax.distributed members cannot agree."
+        )
+    from jaxccomp._elastic import quorum
+
+    quorum_rule = quorum.Rule(*rule)
+    return quorum.participants(state, comm, name, done, quorum_rule, wait_for_all, timeout_seconds)
 
 
 def waiting(group: str) -> int:
     """The number of processes that wait at this one to join the group."""
-    return _membership.waiting(_joined(), group)
+    memberships = _joined().memberships
+    return 0 if memberships is None else memberships.waiting(group)
 
 
 def why_unreachable() -> str:
@@ -503,7 +521,7 @@ def process_numbers() -> dict[int, int]:
 
 def why_no_cuda() -> str:
     """Why the engine cannot be used on GPUs; empty if it can. The same on all ranks with GPUs."""
-    return _joined().no_cuda or cuda.why_missing()
+    return _joined().no_cuda or platforms.why_no_cuda()
 
 
 def all_have_cuda() -> bool:
@@ -511,7 +529,7 @@ def all_have_cuda() -> bool:
 
     Does not call `init`; with several processes it is False before they have joined.
     """
-    if cuda.why_missing():
+    if platforms.why_no_cuda():
         return False
     if jax.process_count() == 1:
         return True

@@ -127,7 +127,7 @@ BREAKS = (
           "csrc/codec/sparse/random_k.cc", "/*draws_alike=*/!Unbiased(options)",
           "/*draws_alike=*/false"),
     Break("a state keeps a step that is not finite", "test-spmd",
-          "jaxccomp/_api/whole_steps.py", "return jnp.where(finite, after, before)",
+          "jaxccomp/_api/error_feedback.py", "return jnp.where(finite, after, before)",
           "return after"),
     Break("what rounding a result loses is in no residual", "test-spmd",
           "jaxccomp/_api/error_feedback.py", "return x - x.astype(dtype).astype(x.dtype)",

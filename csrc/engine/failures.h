@@ -60,7 +60,7 @@ class Failures {
   void LookForDead();
   // The group continues without that process: it had ended before this one joined, or has been dropped.
   void SetGone(int process, const std::string& why);
-  // From now on the group agrees on its members (jaxccomp/_bootstrap/consensus.py). A report by another process about
+  // From now on the group agrees on its members (jaxccomp/_elastic/consensus.py). A report by another process about
   // a third one then breaks communicators, but does not prove that the third one has ended: either of the two may be
   // cut off.
   void LetGroupAgree() { group_agrees_ = true; }

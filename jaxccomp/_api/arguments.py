@@ -15,12 +15,62 @@ import numpy as np
 
 from jaxccomp import _jax, codecs, config, errors
 from jaxccomp import comm as comm_lib
-from jaxccomp._api import mpi_support
 from jaxccomp._call import Call
 from jaxccomp._native import algorithms, engine
-from jaxccomp._primitives import backends
-from jaxccomp._primitives.backends import BACKENDS
+from jaxccomp._primitives import extensions
+from jaxccomp._primitives.extensions import BACKENDS
 from jaxccomp.comm import Communicator
+
+# --- Support of MPI's own collectives (backend="mpi") ---------------------------------------------
+
+MPI_COLLECTIVES = (
+    *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter"),
+    *("reduce_scatter", "alltoall"),
+    *("allgatherv", "gatherv", "scatterv", "alltoallv"),
+    *("scan", "exscan", "barrier"),
+)
+
+
+def check_mpi_support(
+    collective: str, *, codec: str, cotangent_codec: str, algorithm: str, referenced: bool
+) -> None:
+    """Raise unless MPI has the operation. MPI has all reductions.
+
+    Args:
+      collective: the operation's name.
+      codec: canonical.
+      cotangent_codec: canonical, or "same".
+      algorithm: as given by the user.
+      referenced: whether the user gives ``ref=``.
+    """
+    if collective not in MPI_COLLECTIVES:
+        raise errors.unknown(
+            'operation of backend="mpi":',
+            collective,
+            MPI_COLLECTIVES,
+            'Leave backend="auto" for it: the engine, or jax.lax.',
+        )
+    if referenced:
+        raise errors.InvalidArgumentError(
+            f'{collective}: MPI sends values as they are, so backend="mpi" takes no ref=. '
+            'Differences need backend="native" or "auto".'
+        )
+    for name, given in (("codec", codec), ("cotangent_codec", cotangent_codec)):
+        if given != "same" and not codecs.is_raw(given):
+            raise errors.InvalidArgumentError(
+                f'{collective}: MPI sends values as they are, so backend="mpi" takes {name}=None '
+                f'(or "raw"), not {given!r}. Codecs need backend="native", "xla" or "auto".'
+            )
+    if algorithm != "auto":
+        raise errors.unknown(
+            f"algorithm of {collective}:",
+            algorithm,
+            ["auto"],
+            'backend="mpi" leaves the choice to MPI (with variables of its own).',
+        )
+
+
+# --- Arguments of all operations ------------------------------------------------------------------
 
 AxisName = Hashable | Sequence[Hashable]
 Groups = Sequence[Sequence[int]]
@@ -59,11 +109,11 @@ def make_call(
     if (registered := BACKENDS.find(backend)) is not None:
         along_axis = axis_name is not None
         moved = "permute" if collective == "sendrecv" and along_axis else collective
-        backends.check(registered, moved, codec, along_axis=along_axis)
+        extensions.check(registered, moved, codec, along_axis=along_axis)
     if cotangent_codec != "same":
         cotangent_codec = codecs.canonical_choice(cotangent_codec)
     if backend == "mpi":
-        mpi_support.check(
+        check_mpi_support(
             collective,
             codec=codec,
             cotangent_codec=cotangent_codec,
@@ -342,7 +392,7 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
 
 
 def _backend(backend: str) -> str:
-    if backend not in backends.OWN and BACKENDS.find(backend) is None:
+    if backend not in extensions.OWN and BACKENDS.find(backend) is None:
         raise BACKENDS.unknown(backend)
     return config.get("backend") if backend == "auto" else backend
 

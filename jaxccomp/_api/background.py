@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from jaxccomp._native import launch_places
+from jaxccomp._native import launches
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Background:
         """Queue a call of ``function``. The interpreter exits only after it has returned."""
 
         def run() -> T:
-            with launch_places.own_settings():
+            with launches.own_settings():
                 return function(*args, **kwargs)
 
         return self._executor.submit(run)

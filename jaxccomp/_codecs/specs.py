@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._codecs import custom
-from jaxccomp._codecs.custom import CODECS
-from jaxccomp._codecs.table import CodecInfo, canonical_options, own_table
+from jaxccomp._codecs.table import CODECS, CodecInfo, CustomCodec, canonical_options, own_table
 from jaxccomp._native import engine
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -86,13 +84,13 @@ def table() -> Mapping[str, CodecInfo]:
     return {**own_table(), **{name: each.info for name, each in CODECS.registered().items()}}
 
 
-def register(codec: custom.CustomCodec) -> None:
+def register(codec: CustomCodec) -> None:
     """Adds a codec to the table."""
     CODECS.add(codec)
     _parse_text.cache_clear()
 
 
-def find_custom(codec: CodecLike) -> custom.CustomCodec | None:
+def find_custom(codec: CodecLike) -> CustomCodec | None:
     """Return the first stage's codec if the program registered it, else None."""
     return CODECS.find(parse(codec).stages[0].name)
 

@@ -11,7 +11,7 @@ import threading
 import jax
 
 from jaxccomp import _jax
-from jaxccomp._native import engine, platforms, threads
+from jaxccomp._native import engine, launches, platforms
 from jaxccomp._native.platforms import Platform
 
 # The FFI target, and the type of the state that XLA keeps per call site.
@@ -43,7 +43,7 @@ def target(platform: Platform) -> str:
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
             _jax.on_compiled(
-                lambda name: core.close_program(name, threads.current()),
+                lambda name: core.close_program(name, launches.thread_name()),
                 has_run=lambda: bool(core.stats()),
             )
             _jax.on_loaded(core.close_program)  # no event of a compilation

@@ -21,7 +21,7 @@ from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives
 from jaxccomp._traced.codecs import Codec
-from jaxccomp._traced.lax_mover import LaxMover
+from jaxccomp._traced.collectives import LaxMover
 
 Array = Any
 Tree = Any

@@ -7,9 +7,9 @@ from typing import Any
 
 from jaxccomp import _jax, codecs, comm, errors
 from jaxccomp._call import Call, add_carried, reduced_values, split_likes
-from jaxccomp._native import engine, ffi_targets, threads
+from jaxccomp._native import engine, ffi_targets, launches
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
-from jaxccomp._primitives import backends, composed, on_cuda, planning, registered, wide_sums
+from jaxccomp._primitives import composed, extensions, on_cuda, planning, wide_sums
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
@@ -27,7 +27,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     line = call.line or _jax.where(ctx)
     call = call.at("")
     asked, call = call, planning.settled(call)
-    if backends.BACKENDS.find(call.backend) is not None:
+    if extensions.BACKENDS.find(call.backend) is not None:
         return _lower_by_backend(ctx, call, operands, line)
     platform, groups = _place(ctx, call, line)
     custom = codecs.find_custom(call.codec) is not None
@@ -84,7 +84,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         "site": _jax.call_site_number(ctx, call.comm or (call.axes, call.groups)),
         "where": where,
         "program": _jax.program_name(ctx),
-        "thread": threads.current(),
+        "thread": launches.thread_name(),
     }
 
     def lower_engine(ctx: Any, call: Call, operands: Sequence[Any]) -> Any:
@@ -93,7 +93,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
             ctx,
             ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
             operands,
-            _attributes(call.replace(algorithm=registered.algorithm_of(call, sent)), numbers)
+            _attributes(call.replace(algorithm=extensions.algorithm_of(call, sent)), numbers)
             | attributes,
             alias=_ALIAS.get(call.collective, "never"),
             ordered=call.ordered,
@@ -116,11 +116,11 @@ def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any], line: str) 
     """Lower to a registered backend."""
 
     def traced(*xs: Any) -> list[Any]:
-        return bind(*add_carried(call, xs)) if call.carries else backends.run(call, xs)
+        return bind(*add_carried(call, xs)) if call.carries else extensions.run(call, xs)
 
     if call.comm is not None:
         _check_one_device(ctx, call, line)
-    if not backends.is_composed(call):  # otherwise the parts are recorded
+    if not extensions.is_composed(call):  # otherwise the parts are recorded
         sent = _sent(call, _jax.avals_in(ctx))
         planning.record(line, call, call.backend, sent, operands=_shapes(sent, call))
     return _jax.lower_traced(ctx, traced, operands, ordered=call.ordered)

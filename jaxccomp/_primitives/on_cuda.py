@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxccomp import _jax, codecs, errors
 from jaxccomp._call import Call, split_references
-from jaxccomp._native import cuda
+from jaxccomp._native import platforms
 from jaxccomp._primitives.composed import Composition, following
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import cuda_codecs
@@ -85,7 +85,7 @@ def _is_carried(call: Call, dtypes: Iterable[str]) -> bool:
     if call.referenced or call.feedback:
         return False
     moves = codecs.is_raw(call.codec) or call.collective in _MOVES or _is_message(call)
-    return moves and all(cuda.runs(call.codec, dtype) for dtype in dtypes)
+    return moves and all(platforms.cuda_runs(call.codec, dtype) for dtype in dtypes)
 
 
 def _is_message(call: Call) -> bool:
@@ -97,13 +97,13 @@ def _is_composed(call: Call, dtype: str) -> bool:
     """Return whether the call can be composed for values of a dtype."""
     first = codecs.parse(call.codec).stages[0]
     if dtype not in codecs.table()[first.name].dtypes:
-        return cuda.runs("raw", dtype)
+        return platforms.cuda_runs("raw", dtype)
     on_the_way = _on_the_way(call.codec)
     if call.collective == "sendrecv" and not (_is_message(call) or codecs.is_raw(on_the_way)):
         return False
     if codecs.is_lossless(call.codec):
-        return not call.referenced and cuda.runs(call.codec, dtype)
-    return first.name in traced_codecs.CODECS and cuda.runs(on_the_way, "uint8")
+        return not call.referenced and platforms.cuda_runs(call.codec, dtype)
+    return first.name in traced_codecs.CODECS and platforms.cuda_runs(on_the_way, "uint8")
 
 
 def _can_run(call: Call, dtype: str) -> bool:

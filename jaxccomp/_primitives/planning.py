@@ -8,13 +8,14 @@ import itertools
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
 from jaxccomp import codecs, comm, errors, schedules
 from jaxccomp._call import Call
+from jaxccomp._native import engine
 from jaxccomp.schedules._plans import Plan, PlannedCall, Plans
 
 
@@ -287,3 +288,44 @@ def _processes(call: Call, groups: Sequence[Sequence[Any]] | None) -> tuple[tupl
         return (call.comm.processes,)
     numbers = comm.process_numbers()
     return tuple(tuple(numbers[device.process_index] for device in group) for group in groups or ())
+
+
+# --- Measured times, from the engine's log --------------------------------------------------------
+
+# The keys of the engine's rows (`jaxccomp.stats.LoggedCall`); the algorithm is the requested one.
+_KEY = (
+    *("backend", "operation", "reduce_op", "root", "operands", "where", "communicator", "ranks"),
+    *("codec", "asked_algorithm"),
+)
+
+
+def measured_rows() -> Mapping[Hashable, Mapping[str, Any]]:
+    """Return the engine's rows of timed call sites, by the key of `key_of`."""
+    if not engine.available():
+        return {}
+    found = engine.load().call_log()[0]
+    # Of several with one key, take the one that ran most often.
+    return {_key(row): row for row in sorted(found, key=lambda row: row["calls"])}
+
+
+def measured_key_of(lowered: Lowered) -> Hashable:
+    """Return the key by which a lowered call and the row of its call site are matched."""
+    call = lowered.call
+    return _key(
+        {
+            "backend": lowered.mover,
+            "operation": call.collective,
+            "reduce_op": call.reduce_op,
+            "root": call.root,
+            "operands": lowered.operands,
+            "where": lowered.where,
+            "communicator": "" if call.comm is None else call.comm.name,
+            "ranks": call.size,
+            "codec": call.codec,
+            "asked_algorithm": call.algorithm,
+        }
+    )
+
+
+def _key(row: Mapping[str, Any]) -> Hashable:
+    return tuple(row[name] for name in _KEY)

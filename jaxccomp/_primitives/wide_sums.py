@@ -16,9 +16,9 @@ from jaxccomp import codecs
 from jaxccomp._call import Call, add_carried, split_references
 from jaxccomp._native import algorithms, engine
 from jaxccomp._primitives.binding import bind
-from jaxccomp._traced import wide
-from jaxccomp._traced.wide import SUB_BYTE_INTEGERS as SUB_BYTE_INTEGERS
-from jaxccomp._traced.wide import is_half
+from jaxccomp._traced import stacked
+from jaxccomp._traced.stacked import SUB_BYTE_INTEGERS as SUB_BYTE_INTEGERS
+from jaxccomp._traced.stacked import is_half
 
 Array = Any
 
@@ -28,13 +28,13 @@ _PREFIXES = ("scan", "exscan")  # all their algorithms merge partial results
 
 def is_small(dtype: Any) -> bool:
     """Return whether a dtype has one byte or less and no arithmetic in the engine."""
-    return wide.of_small(dtype) is not None
+    return stacked.of_small(dtype) is not None
 
 
 def of_small(call: Call, x: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Convert an operand of an `is_small` dtype; return it and a function for its result."""
     op, dtype, ranks = call.reduce_op, x.dtype, call.size
-    return wide.enter(x, op, ranks), lambda result: wide.leave(result, op, dtype, ranks)
+    return stacked.enter(x, op, ranks), lambda result: stacked.leave(result, op, dtype, ranks)
 
 
 def must_split(call: Call, avals: Sequence[Any]) -> bool:
@@ -108,14 +108,14 @@ def codec_of(call: Call, avals: Sequence[Any]) -> str:
 def enter(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Convert operands of half types to float32."""
     op, ranks = _op_of(call), call.size
-    return [wide.enter(x, op, ranks) if is_half(x.dtype) else x for x in operands]
+    return [stacked.enter(x, op, ranks) if is_half(x.dtype) else x for x in operands]
 
 
 def leave(call: Call, results: Sequence[Array], avals: Sequence[Any]) -> list[Array]:
     """Convert results for operands of `enter` back to their dtypes."""
     op, ranks = _op_of(call), call.size
     return [
-        wide.leave(x, op, aval.dtype, ranks) if is_half(aval.dtype) else x
+        stacked.leave(x, op, aval.dtype, ranks) if is_half(aval.dtype) else x
         for x, aval in zip(results, avals, strict=True)
     ]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxccomp import _jax, comm
 from jaxccomp._codecs import specs
-from jaxccomp._native import cuda, engine
+from jaxccomp._native import engine, platforms
 from jaxccomp._native.platforms import CUDA
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced.codecs import Codec, Wire
@@ -48,7 +48,7 @@ def find(spec: str, dtype: str) -> Codec | None:
     plain = traced_codecs.find_for(spec, dtype)
     stage = str(specs.parse(spec).stages[0])  # a lossless one after it saves nothing here
     own = specs.find_custom(stage) is not None  # the program's, in JAX
-    if plain is None or own or not cuda.runs_on_streams(stage, dtype):
+    if plain is None or own or not platforms.cuda_runs_on_streams(stage, dtype):
         return plain
     return _OnCuda(stage, plain)
 

@@ -6,7 +6,9 @@ rows first.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +17,84 @@ import numpy as np
 from jax import lax
 
 from jaxccomp._call import Call, rows
-from jaxccomp._traced import wide
+
+# --- The dtypes in which reductions are computed, if they differ from the operands' ---------------
+# float16 and bfloat16 are added and multiplied in float32, and rounded once. Types without
+# arithmetic (float8, float4, int4, int2) are converted to float32 or an 8-bit integer, which hold
+# them exactly; integers wrap alike.
 
 Array = Any
+
+_HALF_TYPES = ("float16", "bfloat16")
+_ROUNDING_OPS = ("sum", "mean", "prod")
+SUB_BYTE_INTEGERS = {
+    "int2": jnp.int8,
+    "int4": jnp.int8,
+    "uint2": jnp.uint8,
+    "uint4": jnp.uint8,
+}
+
+
+def is_half(dtype: Any) -> bool:
+    """Return whether a dtype is float16 or bfloat16."""
+    return jnp.dtype(dtype).name in _HALF_TYPES
+
+
+@functools.cache
+def of_small(dtype: Any) -> Any:
+    """Return the dtype for reductions of a type without arithmetic; None for other types."""
+    dtype = jnp.dtype(dtype)
+    if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize == 1:
+        return jnp.dtype(jnp.float32)
+    wide = SUB_BYTE_INTEGERS.get(dtype.name)
+    return None if wide is None else jnp.dtype(wide)
+
+
+def of_reduction(op: str, dtype: Any) -> Any:
+    """Return the dtype in which a reduction is computed: for most, ``dtype`` itself."""
+    if is_half(dtype) and op in _ROUNDING_OPS:
+        return jnp.dtype(jnp.float32)
+    return of_small(dtype) or jnp.dtype(dtype)
+
+
+def enter(x: Array, op: str, ranks: int) -> Array:
+    """Convert ``x`` for a reduction of ``ranks`` values.
+
+    bfloat16 has the range of float32, so partial sums could overflow: values of sums are divided by
+    a power of two, which is exact. `leave` multiplies the result by it.
+    """
+    wide = x.astype(of_reduction(op, x.dtype))
+    scale = _scale(op, x.dtype, ranks)
+    return wide if scale == 1 else wide * np.float32(1 / scale)
+
+
+def leave(reduced: Array, op: str, dtype: Any, ranks: int) -> Array:
+    """Convert the result of a reduction of values of `enter` to ``dtype``."""
+    if op in ("min", "max") and of_small(dtype) is not None:
+        # The wide dtype's identity element, which the first rank of an exscan gets.
+        reduced = jnp.clip(reduced, *_range(dtype)).astype(reduced.dtype)
+    scale = _scale(op, dtype, ranks)
+    return (reduced if scale == 1 else reduced * np.float32(scale)).astype(dtype)
+
+
+def _range(dtype: Any) -> tuple[Any, Any]:
+    if not jnp.issubdtype(dtype, jnp.floating):
+        integers = jnp.iinfo(dtype)
+        return int(integers.min), int(integers.max)
+    if np.isinf(np.asarray(np.inf, dtype).astype(np.float32)):
+        return -np.inf, np.inf
+    floats = jnp.finfo(dtype)
+    return float(floats.min), float(floats.max)
+
+
+def _scale(op: str, dtype: Any, ranks: int) -> int:
+    """Return the power of two by which `enter` divides."""
+    if jnp.dtype(dtype).name != "bfloat16" or op not in ("sum", "mean"):
+        return 1
+    return 1 << math.ceil(math.log2(max(ranks, 1)))
+
+
+# --- Collectives ----------------------------------------------------------------------------------
 
 _BINARY = {
     "sum": lax.add,
@@ -55,8 +132,8 @@ def run(call: Call, stacked: Array) -> tuple[Array, bool]:
 def reduce_rows(op: str, stacked: Array) -> Array:
     """Reduce along axis 0; half types are summed in float32 and rounded once."""
     ranks = stacked.shape[0]
-    values = wide.enter(stacked, op, ranks)
-    return wide.leave(_reduce_rows(op, values), op, stacked.dtype, ranks)
+    values = enter(stacked, op, ranks)
+    return leave(_reduce_rows(op, values), op, stacked.dtype, ranks)
 
 
 def _reduce_rows(op: str, stacked: Array) -> Array:
@@ -91,14 +168,14 @@ def identity(op: str, dtype: Any) -> np.ndarray:
 def prefix(call: Call, stacked: Array) -> Array:
     """Return inclusive or exclusive prefix reductions along axis 0."""
     op, dtype, ranks = call.reduce_op, stacked.dtype, stacked.shape[0]
-    stacked = wide.enter(stacked, op, ranks)
+    stacked = enter(stacked, op, ranks)
     exclusive = call.collective == "exscan"
     if exclusive:
         edge = jnp.full((1, *stacked.shape[1:]), identity(op, stacked.dtype))
         parts = [stacked[1:], edge] if call.reverse else [edge, stacked[:-1]]
         stacked = jnp.concatenate(parts)
     reduced = lax.associative_scan(_BINARY[op], stacked, reverse=call.reverse)
-    return wide.leave(reduced, op, dtype, ranks)
+    return leave(reduced, op, dtype, ranks)
 
 
 def split_rows(call: Call, x: Array) -> Array:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from jaxccomp import errors
-from jaxccomp.cli import bench, doctor, plan, run, schedule, simulate, trace, tune
-from jaxccomp.launch import interrupts
+from jaxccomp.cli import bench, doctor, offline, run, tune
+from jaxccomp.launch import signals
 
-_COMMANDS = {
+# Modules, and classes for commands of a few lines: docstring, add_arguments() and run().
+_COMMANDS: dict[str, Any] = {
     "doctor": doctor,
     "bench": bench,
     "run": run,
-    "schedule": schedule,
-    "simulate": simulate,
-    "plan": plan,
+    "schedule": offline.Schedule,
+    "simulate": offline.Simulate,
+    "plan": offline.Plan,
     "tune": tune,
-    "trace": trace,
+    "trace": offline.Trace,
 }
 
 
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
-    interrupts.raise_keyboard_interrupt()
+    signals.raise_keyboard_interrupt()
     parser = argparse.ArgumentParser(prog="python -m jaxccomp", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in _COMMANDS.items():

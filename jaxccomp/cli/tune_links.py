@@ -7,12 +7,12 @@ import functools
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._native import json_files, tables
-from jaxccomp.bench import files, profile, progress
+from jaxccomp.bench import files, profile, team
 from jaxccomp.bench.team import Team
 
 
@@ -90,7 +90,7 @@ def _kept(unfinished: pathlib.Path) -> bytes:
     """The checkpoint of an unfinished measurement, cut one byte above the size limit."""
     try:
         with unfinished.open("rb") as file:
-            return file.read(progress.MOST_BYTES + 1)
+            return file.read(team.MOST_CHECKPOINT_BYTES + 1)
     except FileNotFoundError:
         return b""
     except OSError as error:
@@ -157,3 +157,62 @@ def _join(arguments: argparse.Namespace) -> None:
 
 def _say(text: str) -> None:
     print(f"jaxccomp tune links: {text}", file=sys.stderr, flush=True)
+
+
+# --- The faster one of two profiles ---------------------------------------------------------------
+
+
+def add_transport_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument(
+        "profiles",
+        nargs=2,
+        metavar="FILE",
+        help="as `tune links` writes them, with JAXCCOMP_TRANSPORT=mpi and ucx",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", help="write the faster one there, whose transport programs use"
+    )
+
+
+def run_transport(arguments: argparse.Namespace) -> int:
+    """Prints a training step's time over each transport, and writes the faster one's profile."""
+    data = [schedules.read_profile(each) for each in arguments.profiles]
+    clusters = [
+        schedules.parse_profile(each, path)
+        for each, path in zip(data, arguments.profiles, strict=True)
+    ]
+    _check(clusters, arguments.profiles)
+    fast, slow = sorted(clusters, key=lambda each: each.step_seconds)
+    print(
+        f"{fast.transport}: {fast.step_seconds * 1e3:.3f} ms a step; {slow.transport}: "
+        f"{slow.step_seconds * 1e3:.3f} ms, {slow.step_seconds / fast.step_seconds:.2f} times as "
+        "long"
+    )
+    if arguments.output:
+        json_files.write(pathlib.Path(arguments.output), data[clusters.index(fast)])
+        print(f"written to {arguments.output}; the option profile (JAXCCOMP_PROFILE) names it")
+    return 0
+
+
+def _check(clusters: Sequence[schedules.Cluster], paths: Sequence[str]) -> None:
+    names = [each.transport for each in clusters]
+    if sorted(names) != ["mpi", "ucx"]:
+        raise errors.InvalidArgumentError(
+            f"one profile is to be measured over mpi and one over ucx; these are of {names}. "
+            "JAXCCOMP_TRANSPORT=ucx before `mpiexec ... tune links` measures over UCX."
+        )
+    for cluster, path in zip(clusters, paths, strict=True):
+        if not cluster.step_seconds:
+            raise errors.InvalidArgumentError(
+                f"{path} does not say what a step takes: measure it with `tune links`."
+            )
+    hosts = [
+        [(each.ranks, each.cores) for each in cluster.hosts for _ in range(each.count)]
+        for cluster in clusters
+    ]
+    if hosts[0] != hosts[1]:
+        raise errors.InvalidArgumentError(
+            "the profiles are of different hosts; by host their ranks and cores are "
+            f"{hosts[0]} and {hosts[1]}. Measure both on the same ones."
+        )

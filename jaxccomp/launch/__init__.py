@@ -3,6 +3,6 @@
 No module here imports JAX: a rank's start-up code runs before its program.
 """
 
-from jaxccomp.launch.throughput import report_throughput
+from jaxccomp.launch.lines import report_throughput
 
 __all__ = ["report_throughput"]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import shared_memory
+from jaxccomp._runtime import environment
 from jaxccomp.launch import leftovers, lines, mpiexec, ports, signals, ssh
 from jaxccomp.launch.placement import Settings
 from jaxccomp.launch.supervise import FROM_LAUNCHER
@@ -177,7 +177,7 @@ class _Run:
         ranks, here = str(job.ranks), [sys.executable, "-IS", _START]
         if job.transport == "mpi":
             vendor = mpiexec.vendor(job.python)[0]
-            if not job.hosts and (why := shared_memory.why_too_little(vendor, job.ranks)):
+            if not job.hosts and (why := environment.why_too_little_memory(vendor, job.ranks)):
                 raise errors.LaunchError(f"{why}.")
             return mpiexec.command(
                 job.ranks,

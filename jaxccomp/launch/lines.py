@@ -1,12 +1,15 @@
-"""Line format between a rank and the launcher: ``[rank] text``, and control messages."""
+"""The lines from ranks to the launcher: prefixed output, control messages, throughput."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import signal
 from typing import Any
+
+from jaxccomp import errors
 
 _PREFIXED = re.compile(rb"\[(\d+)\] (.*)", re.DOTALL)
 _TOLD = b"\x1ejaxccomp "  # a control character that programs do not begin lines with
@@ -59,3 +62,46 @@ def described(status: int) -> str:
     except ValueError:
         return f"ended with exit status {status}"
     return f"was ended by {name} (exit status {status})"
+
+
+# --- Throughput, for ``python -m jaxccomp tune`` --------------------------------------------------
+
+_LINE = re.compile(r"jaxccomp-throughput: (\S+) samples/s")
+
+
+def report_throughput(samples_per_second: float) -> None:
+    """Report this rank's samples per second to ``python -m jaxccomp tune``.
+
+    Every rank calls it once, with its own samples; the sum is the job's throughput. The last of
+    several calls counts. It prints one line, which any program may print itself::
+
+        jaxccomp-throughput: 1234.5 samples/s
+
+    Measure after compilation, and wait for the last result (``jax.block_until_ready``) before
+    reading the clock.
+
+    Args:
+      samples_per_second: this rank's samples per second; with replicas (``vmap``), of all replicas.
+
+    Raises:
+      InvalidArgumentError: for a number that is not positive and finite.
+
+    >>> report_throughput(1234.5)
+    jaxccomp-throughput: 1234.5 samples/s
+    """
+    rate = float(samples_per_second)
+    if not (math.isfinite(rate) and rate > 0):
+        raise errors.InvalidArgumentError(
+            f"report_throughput takes a positive number of samples per second, not {rate}."
+        )
+    print(f"jaxccomp-throughput: {rate} samples/s", flush=True)
+
+
+def parse_throughput(line: str) -> float | None:
+    """Return the number in a line of `report_throughput`; None for other lines."""
+    match = _LINE.fullmatch(line.strip())
+    try:
+        rate = float(match[1]) if match else None
+    except ValueError:
+        return None
+    return rate if rate is not None and math.isfinite(rate) and rate > 0 else None

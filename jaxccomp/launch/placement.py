@@ -7,11 +7,91 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from jaxccomp import errors
-from jaxccomp.launch import cores
 from jaxccomp.launch.gpus import Gpu
+
+# --- Cores of a host, divided among its ranks, near each rank's GPU -------------------------------
+
+_SYS = pathlib.Path("/sys")
+
+
+def parse_list(text: str) -> set[int]:
+    """Return the numbers of a list in sysfs format.
+
+    >>> sorted(parse_list("0-2,8"))
+    [0, 1, 2, 8]
+    """
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first:
+            found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def cores_near(bus: str, sys: pathlib.Path = _SYS) -> set[int]:
+    """Return the CPUs of a PCI device's NUMA node; empty if sysfs has none."""
+    try:
+        node = int((sys / "bus/pci/devices" / bus / "numa_node").read_text())
+        if node < 0:
+            return set()
+        return parse_list((sys / f"devices/system/node/node{node}/cpulist").read_text())
+    except (OSError, ValueError):
+        return set()
+
+
+def share_cores(
+    allowed: Collection[int], wishes: Sequence[Collection[int]], sys: pathlib.Path = _SYS
+) -> list[set[int]]:
+    """Return the CPUs of each rank of a host.
+
+    Args:
+      allowed: the CPUs that the ranks may use.
+      wishes: by local rank, the CPUs near its GPU; empty without a GPU.
+      sys: the folder of sysfs.
+
+    Returns:
+      By local rank, its CPUs. Ranks with the same wish divide its CPUs evenly and disjointly, by
+      whole cores (all hardware threads of one) if there are enough. If there are more ranks than
+      CPUs, each rank gets all CPUs.
+    """
+    known = [frozenset(wish) & frozenset(allowed) for wish in wishes]
+    # If a rank has no wish, or different wishes overlap, all ranks divide all CPUs.
+    if not all(known) or any(a != b and a & b for a in known for b in known):
+        known = [frozenset(allowed)] * len(wishes)
+    found: list[set[int]] = [set() for _ in wishes]
+    for pool in set(known):
+        members = [rank for rank, wish in enumerate(known) if wish == pool]
+        for rank, part in zip(members, _split(pool, len(members), sys), strict=True):
+            found[rank] = part
+    return found
+
+
+def _split(pool: Collection[int], parts: int, sys: pathlib.Path) -> list[set[int]]:
+    units = _whole_cores(pool, sys)
+    if len(units) < parts:
+        units = [{cpu} for cpu in sorted(pool)]
+    if len(units) < parts:
+        return [set(pool) for _ in range(parts)]
+    bounds = [part * len(units) // parts for part in range(parts + 1)]
+    return [set().union(*units[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _whole_cores(pool: Collection[int], sys: pathlib.Path) -> list[set[int]]:
+    cores: dict[int, set[int]] = {}
+    for cpu in sorted(pool):
+        path = sys / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        try:
+            siblings = parse_list(path.read_text())
+        except (OSError, ValueError):
+            siblings = {cpu}
+        cores.setdefault(min(siblings | {cpu}), set()).add(cpu)
+    return [cores[first] for first in sorted(cores)]
+
+
+# --- Placement of ranks ---------------------------------------------------------------------------
 
 # The maximum fraction of a GPU's memory that its ranks reserve together; contexts and libraries
 # need the rest. JAX's own default, for one process per GPU, is 0.75.
@@ -141,12 +221,12 @@ def place(
             given[MEMORY_VARIABLES[0]] = f"{fraction:.4g}"
         if settings.thread_percentage is not None:
             given["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{settings.thread_percentage:g}"
-        nodes = [cores.near(gpu.bus, sys) for gpu in gpus]
+        nodes = [cores_near(gpu.bus, sys) for gpu in gpus]
         wishes = [nodes[rank // shared] for rank in range(local_size)]
     bound: set[int] = set()
     if settings.bind_cores:
         # XLA and the engine choose their number of threads by the cores of the process.
-        bound = cores.share(os.sched_getaffinity(0), wishes, sys)[local_rank]
+        bound = share_cores(os.sched_getaffinity(0), wishes, sys)[local_rank]
         if "OMP_NUM_THREADS" not in environ:
             given["OMP_NUM_THREADS"] = str(len(bound))
     return Place(given, frozenset(bound))

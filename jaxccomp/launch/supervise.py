@@ -11,7 +11,7 @@ import time
 from typing import IO
 
 from jaxccomp import errors
-from jaxccomp._bootstrap.launchers import Launcher, launcher
+from jaxccomp._runtime.environment import Launcher, launcher
 from jaxccomp.launch import gpus, leftovers, lines, placement, signals
 
 _GRACE_SECONDS = 3  # between a forwarded signal and SIGKILL

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from jaxccomp import errors
-from jaxccomp.launch import job, mps, throughput
+from jaxccomp.launch import job, lines, mps
 from jaxccomp.launch.gpus import Gpu
 from jaxccomp.launch.placement import Settings, with_service
 
@@ -215,7 +215,7 @@ def run_once(plan: Plan, case: Case) -> float:
     rates: dict[int, float] = {}
 
     def listen(rank: int | None, line: str, is_error: bool) -> None:
-        rate = throughput.parse(line)
+        rate = lines.parse_throughput(line)
         if rank is not None and rate is not None and not is_error:
             rates[rank] = rate
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from jaxccomp._primitives import backends
-from jaxccomp._primitives.backends import BackendCall
+from jaxccomp._primitives import extensions
+from jaxccomp._primitives.extensions import BackendCall
 
 __all__ = ["BackendCall", "register_backend"]
 
@@ -63,9 +63,9 @@ def register_backend(name: str) -> Callable[[T], T]:
 
     def register(functions: T) -> T:
         own = getattr(functions, "__qualname__", getattr(functions, "__name__", repr(functions)))
-        found = {each: getattr(functions, each, None) for each in backends.OPERATIONS}
-        backends.add(
-            backends.Backend(
+        found = {each: getattr(functions, each, None) for each in extensions.OPERATIONS}
+        extensions.add(
+            extensions.Backend(
                 name,
                 {each: function for each, function in found.items() if callable(function)},
                 bool(getattr(functions, "communicators", False)),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
 from jaxccomp._native import tables
-from jaxccomp._primitives import measured, planning
+from jaxccomp._primitives import planning
 
 P = ParamSpec("P")
 # Labels in place of the algorithm for calls that the engine does not run.
@@ -113,8 +113,8 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
     def explained(*args: P.args, **kwargs: P.kwargs) -> Explanation:
         with planning.recorded() as lowered:
             planning.lower_anew(function, *args, **kwargs)
-        rows = measured.rows()
-        calls = tuple(_call(each, rows.get(measured.key_of(each))) for each in lowered)
+        rows = planning.measured_rows()
+        calls = tuple(_call(each, rows.get(planning.measured_key_of(each))) for each in lowered)
         return Explanation(calls, tuple(lowered))
 
     return explained

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxccomp import _jax, errors
 from jaxccomp._api.arguments import AxisName, Groups, make_call
-from jaxccomp._api.lax_arguments import (
+from jaxccomp._api.lax_reductions import (
     blocks,
     dimension_of,
     has_partial_sums,

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from jaxccomp import _jax
 from jaxccomp._api.error_feedback import allreduce_with_feedback, reduce_scatter_with_feedback
-from jaxccomp._api.lax_arguments import blocks, merge, names_of
-from jaxccomp._api.lax_reductions import psum
+from jaxccomp._api.lax_reductions import blocks, merge, names_of, psum
 from jaxccomp.lax import _operations as operations
 from jaxccomp.lax._rules import Site
 

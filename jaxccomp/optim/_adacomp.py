@@ -9,9 +9,8 @@ import jax.numpy as jnp
 
 from jaxccomp import codecs, errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import check_residual_dtype
+from jaxccomp._api.error_feedback import check_residual_dtype, whole_step
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._states import (
     FeedbackState,

@@ -16,9 +16,9 @@ from jaxccomp._api.error_feedback import (
     check_op,
     check_residual_dtype,
     flatten_residual,
+    whole_step,
 )
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._policy import Bucket, Rule, plan
 from jaxccomp.optim._states import (

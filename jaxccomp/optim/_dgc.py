@@ -10,9 +10,13 @@ import jax.numpy as jnp
 
 from jaxccomp import _jax, errors
 from jaxccomp._api.arguments import check_options, make_call
-from jaxccomp._api.error_feedback import allreduce_in_a_step, check_residual_dtype, rounding_error
+from jaxccomp._api.error_feedback import (
+    allreduce_in_a_step,
+    check_residual_dtype,
+    rounding_error,
+    whole_step,
+)
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.optim._states import (
     DGCState,
     check_state,

@@ -8,9 +8,8 @@ import jax
 
 from jaxccomp import errors
 from jaxccomp._api.arguments import check_options
-from jaxccomp._api.error_feedback import allreduce_in_a_step, check_residual_dtype
+from jaxccomp._api.error_feedback import allreduce_in_a_step, check_residual_dtype, whole_step
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.optim._states import (
     ECQState,
     check_state,

@@ -13,9 +13,9 @@ from jaxccomp._api.error_feedback import (
     allreduce_in_a_step,
     check_residual_dtype,
     residual_dtype_of,
+    whole_step,
 )
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._states import (
     OnebitAdamState,

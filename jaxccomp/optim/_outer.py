@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxccomp import _jax, errors
+from jaxccomp._api.error_feedback import all_finite, whole_step
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import all_finite, whole_step
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._allreduce import allreduce_gradients
 from jaxccomp.optim._policy import Rule

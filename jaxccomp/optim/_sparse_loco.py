@@ -18,9 +18,9 @@ from jaxccomp._api.error_feedback import (
     check_residual_dtype,
     flatten_residual,
     rounding_error,
+    whole_step,
 )
 from jaxccomp._api.options import Options, operation
-from jaxccomp._api.whole_steps import whole_step
 from jaxccomp.ops import allgather
 from jaxccomp.optim._outer import Outer, make_outer
 from jaxccomp.optim._states import FeedbackState, check_state, load_optax, zeros_of_rank

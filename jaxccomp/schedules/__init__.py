@@ -7,11 +7,12 @@ codecs (docs/planner.md). Custom algorithms (`jaxccomp.register_algorithm`) are 
 """
 
 from jaxccomp.schedules._builder import Builder
+from jaxccomp.schedules._cluster import Cluster, cluster_of
 from jaxccomp.schedules._cluster import parse as parse_profile
+from jaxccomp.schedules._cluster import read as read_profile
+from jaxccomp.schedules._cluster import write as write_profile
 from jaxccomp.schedules._custom import check
-from jaxccomp.schedules._description import Cluster
 from jaxccomp.schedules._make import COLLECTIVES, Schedule, Slot, Task, make
-from jaxccomp.schedules._options import Choice, Option
 from jaxccomp.schedules._planner import Planner
 from jaxccomp.schedules._prices import (
     Prediction,
@@ -21,9 +22,7 @@ from jaxccomp.schedules._prices import (
     static_rule,
     with_chunk,
 )
-from jaxccomp.schedules._profile import cluster_of
-from jaxccomp.schedules._profile import read as read_profile
-from jaxccomp.schedules._profile import write as write_profile
+from jaxccomp.schedules._ways import Choice, Option
 
 __all__ = [
     "COLLECTIVES",

@@ -6,15 +6,162 @@ Files are untrusted: each number has a range, and unknown keys are errors.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._native import engine, json_files
-from jaxccomp.schedules._description import Cluster, Codec, Hosts, Pair
+
+# --- Description: hosts, links, cores and codecs --------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Messages between two ranks of one class.
+
+    Attributes:
+      latency_seconds: from sending the first byte to its arrival.
+      bytes_per_second: of one message; between hosts the rates of their links apply instead.
+      processor_seconds: CPU time at each end, per message.
+      processor_seconds_per_byte: CPU time at each end, per byte.
+    """
+
+    latency_seconds: float
+    bytes_per_second: float
+    processor_seconds: float
+    processor_seconds_per_byte: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """A group of equal hosts.
+
+    Attributes:
+      count: the number of hosts.
+      ranks: ranks per host.
+      cores: cores per host.
+      up_bytes_per_second: the link's send rate.
+      down_bytes_per_second: the link's receive rate (full duplex).
+    """
+
+    count: int
+    ranks: int
+    cores: int
+    up_bytes_per_second: float
+    down_bytes_per_second: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Codec:
+    """A codec on one core; rates are bytes of values per second.
+
+    Attributes:
+      ratio: compression ratio (raw / encoded bytes).
+      encode_bytes_per_second: encoding.
+      decode_bytes_per_second: decoding.
+      merge_bytes_per_second: decoding and adding in one pass.
+      most_code_bytes: size of a code buffer, per byte of raw values.
+      lossless: whether decoding restores the values exactly, so that the encoder can keep its own
+        values instead of decoding.
+      dtypes: the codec's rates for single dtypes, by name.
+    """
+
+    ratio: float
+    encode_bytes_per_second: float
+    decode_bytes_per_second: float
+    merge_bytes_per_second: float
+    most_code_bytes: float = 1.0
+    lossless: bool = False
+    dtypes: Mapping[str, Codec] = dataclasses.field(default_factory=dict)
+
+    def of(self, dtype: str) -> Codec:
+        """The codec for values of a dtype."""
+        return self.dtypes.get(dtype, self)
+
+    def row(self) -> tuple[float | bool, ...]:
+        """The codec in the engine's format."""
+        return (
+            self.ratio,
+            self.most_code_bytes,
+            self.encode_bytes_per_second,
+            self.decode_bytes_per_second,
+            self.merge_bytes_per_second,
+            self.lossless,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Hosts, links, cores and codecs.
+
+    Attributes:
+      hosts: groups of hosts; ranks are numbered host by host.
+      process: messages between ranks of one process.
+      host: between processes of one host.
+      link: between hosts.
+      copy_bytes_per_second: copy rate of one core.
+      merge_bytes_per_second: reduction rate of one core.
+      task_seconds: CPU time per task.
+      call_seconds: time before the first task of a call.
+      ranks_per_process: the number of consecutive ranks in one process.
+      one_machine: whether all hosts share the cores of the first one, as a testbed's hosts do.
+      codecs: by spec.
+      transport: the transport when the profile was measured, "mpi" or "ucx"; empty if unknown.
+      step_seconds: time of a training step then (`bench/calls.py`); 0 if unknown.
+    """
+
+    hosts: tuple[Hosts, ...]
+    process: Pair
+    host: Pair
+    link: Pair
+    copy_bytes_per_second: float
+    merge_bytes_per_second: float
+    task_seconds: float
+    call_seconds: float
+    ranks_per_process: int
+    one_machine: bool
+    codecs: Mapping[str, Codec]
+    transport: str = ""
+    step_seconds: float = 0.0
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return sum(each.count * each.ranks for each in self.hosts)
+
+    @property
+    def host_of_rank(self) -> list[int]:
+        """By rank, the number of its host."""
+        ranks_of = [each.ranks for each in self.hosts for _ in range(each.count)]
+        return [host for host, ranks in enumerate(ranks_of) for _ in range(ranks)]
+
+    def described(self) -> dict[str, Any]:
+        """The cluster in the engine's format."""
+        return {
+            "hosts": [
+                (each.ranks, each.cores, each.up_bytes_per_second, each.down_bytes_per_second)
+                for each in self.hosts
+                for _ in range(each.count)
+            ],
+            "ranks_per_process": self.ranks_per_process,
+            "one_machine": self.one_machine,
+            "process": dataclasses.astuple(self.process),
+            "host": dataclasses.astuple(self.host),
+            "link": dataclasses.astuple(self.link),
+            "copy_rate": self.copy_bytes_per_second,
+            "merge_rate": self.merge_bytes_per_second,
+            "task_seconds": self.task_seconds,
+            "call_seconds": self.call_seconds,
+        }
+
+
+# --- Parsing --------------------------------------------------------------------------------------
 
 VERSION = 1
 _MOST_RANKS = 1 << 13
@@ -244,3 +391,124 @@ def _flag(content: Mapping[str, Any], name: str, place: str) -> bool:
             f"{place}: {name} must be true or false, not {value!r:.40}."
         )
     return value
+
+
+# --- Profile files --------------------------------------------------------------------------------
+
+_TUNE = "`python -m jaxccomp tune links --output FILE` writes one of some KiB"
+
+
+def cluster_of(content: Mapping[str, Any]) -> Cluster:
+    """The cluster that a profile's content describes.
+
+    Args:
+      content: the profile's content, without its version.
+
+    Raises:
+      InvalidArgumentError: for an invalid value.
+    """
+    return load(_with_version(content))
+
+
+def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Cluster:
+    """Writes a profile atomically.
+
+    Args:
+      path: the file.
+      content: the profile's content, without its version.
+
+    Returns:
+      The cluster that it describes.
+
+    Raises:
+      InvalidArgumentError: for invalid content, or a file that cannot be written.
+    """
+    data = json.dumps(_with_version(content), indent=1).encode() + b"\n"
+    cluster = parse(data, pathlib.Path(path).name)
+    json_files.write(path, data)
+    return cluster
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """The unchecked bytes of a profile.
+
+    Raises:
+      InvalidArgumentError: if the file is missing, or longer than ranks can share.
+    """
+    return json_files.read(path, "profile", _TUNE)
+
+
+def _with_version(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {"version": VERSION} | dict(content)
+
+
+# --- Layout: which ranks of a call share a host, and their share of its links and cores -----------
+
+# The processes of the ranks, for each group of ranks that makes the call.
+Groups = tuple[tuple[int, ...], ...]
+
+
+class Layout:
+    """The hosts of a profile, and the processes on them.
+
+    Args:
+      cluster: the profile.
+      hosts: by process of the world, a number for its host.
+    """
+
+    def __init__(self, cluster: Cluster, hosts: Sequence[int]):
+        self._cluster = cluster
+        described = [each for each in cluster.hosts for _ in range(each.count)]
+        self._hosts = list(hosts)
+        self._described = dict(zip(dict.fromkeys(hosts), described, strict=True))
+
+    def cluster(self, groups: Groups) -> Cluster | None:
+        """The ranks of the first group, as a cluster of their own.
+
+        Links and cores are shared with the other groups, which make the call at the same time.
+
+        Returns:
+          None if ranks are not numbered host by host, or groups differ in their placement on hosts.
+        """
+        shapes = {self._shape(group) for group in groups}
+        if len(shapes) != 1:
+            return None
+        (shape,) = shapes
+        if shape is None:
+            return None
+        ranks_per_process, counts = shape
+        everybody = Counter(self._hosts[process] for group in groups for process in group)
+        hosts = list(dict.fromkeys(self._hosts[process] for process in groups[0]))
+        parts = [count / everybody[host] for host, count in zip(hosts, counts, strict=True)]
+        if self._cluster.one_machine:
+            parts = [sum(counts) / everybody.total()] * len(parts)
+        made = [
+            self._part(host, count, part, count / everybody[host])
+            for host, count, part in zip(hosts, counts, parts, strict=True)
+        ]
+        return dataclasses.replace(
+            self._cluster, hosts=tuple(made), ranks_per_process=ranks_per_process
+        )
+
+    def _part(self, host: int, ranks: int, cores: float, links: float) -> Hosts:
+        whole = self._described[host]
+        return Hosts(
+            count=1,
+            ranks=ranks,
+            cores=max(round(whole.cores * cores), 1),
+            up_bytes_per_second=max(whole.up_bytes_per_second * links, 1.0),
+            down_bytes_per_second=max(whole.down_bytes_per_second * links, 1.0),
+        )
+
+    def _shape(self, group: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
+        """Ranks per process, and ranks of each host in order; None if not numbered host by host."""
+        processes = [(each, len(list(run))) for each, run in itertools.groupby(group)]
+        hosts = [
+            (host, len(list(run)))
+            for host, run in itertools.groupby(self._hosts[process] for process in group)
+        ]
+        lengths = {length for _, length in processes}
+        apart = len(dict(processes)) < len(processes) or len(dict(hosts)) < len(hosts)
+        if apart or len(lengths) != 1:
+            return None
+        return lengths.pop(), tuple(length for _, length in hosts)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from jaxccomp import errors
 from jaxccomp._native import algorithms, engine
-from jaxccomp.schedules._description import Cluster, Codec
-from jaxccomp.schedules._floors import least_seconds
-from jaxccomp.schedules._options import RAW, Option, Question, Sizes
+from jaxccomp.schedules._cluster import Cluster, Codec, Groups
 from jaxccomp.schedules._prices import (
     HALF_TYPES,
     Prediction,
@@ -17,6 +17,129 @@ from jaxccomp.schedules._prices import (
     simulate,
     travels_as,
 )
+
+# --- Candidates, and the choice among them --------------------------------------------------------
+
+# A candidate replaces the static rule, a smaller chunk or raw values only if its predicted time is
+# lower by this fraction: less is within the errors of predictions.
+GAIN = 0.05
+RAW = "raw"  # no codec
+
+Sizes = tuple[tuple[str, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A candidate for running a call.
+
+    Attributes:
+      algorithm: the operation's argument; "auto" is the engine's static rule.
+      runs: the name of the algorithm that runs.
+      codec: a spec; "raw" for none.
+      seconds: the predicted time, by the profile.
+    """
+
+    algorithm: str
+    runs: str
+    codec: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The candidate chosen for a call.
+
+    Attributes:
+      chosen: the candidate that runs.
+      others: the other candidates with a predicted time, the fastest first.
+    """
+
+    chosen: Option
+    others: tuple[Option, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """The arguments of `Planner.choose`."""
+
+    collective: str
+    algorithm: str
+    codecs: tuple[str, ...]
+    sizes: Sizes
+    groups: Groups
+    root: int
+
+
+def first_of_gain(options: Sequence[Option]) -> Option | None:
+    """The first option, unless a later one is faster by `GAIN`."""
+    best: Option | None = None
+    for each in options:
+        if best is None or each.seconds < (1 - GAIN) * best.seconds:
+            best = each
+    return best
+
+
+def choice_of(chosen: Option | None, options: Iterable[Option]) -> Choice | None:
+    """The choice with the other priced options; None if nothing was chosen."""
+    if chosen is None:
+        return None
+    # A dict, not a set: ties must be in the same order on all ranks.
+    others = [each for each in dict.fromkeys(options) if each != chosen]
+    others.sort(key=lambda each: each.seconds)
+    return Choice(chosen, tuple(others))
+
+
+# --- Lower bounds, from the bytes on the hosts' links ---------------------------------------------
+
+# Sizes are rounded to whole elements and blocks; the bound must stay below simulated times.
+_ROUNDING = 0.999
+
+
+def least_seconds(
+    collective: str, cluster: Cluster, size_bytes: int, root: int = 0, ratio: float = 1.0
+) -> float:
+    """A lower bound for the simulated time of every algorithm.
+
+    Args:
+      collective: one of `jaxccomp.schedules.COLLECTIVES`.
+      cluster: the cluster, all of whose ranks take part.
+      size_bytes: size of a rank's operand; of the root's for a scatter.
+      root: of rooted collectives.
+      ratio: the codec's compression ratio (raw / encoded bytes).
+    """
+    hosts = [each for each in cluster.hosts for _ in range(each.count)]
+    ranks, last = cluster.ranks, len(hosts) - 1
+    if not last:
+        return cluster.call_seconds
+    begins = [sum(each.ranks for each in hosts[:i]) for i in range(len(hosts) + 1)]
+    of_root = next(i for i in range(len(hosts)) if root < begins[i + 1])
+    size = size_bytes / ratio
+    block = size_bytes // ranks / ratio
+    least = 0.0
+    for i, host in enumerate(hosts):
+        own, others = host.ranks, ranks - host.ranks
+        up, down = {
+            # Each host sends its values, and receives all others' values or a sum of them.
+            "allgather": (own * size, others * size),
+            "alltoall": (own * others * block, own * others * block),
+            "reduce_scatter": (others * block, own * block),
+            "allreduce": (size, size),
+            "bcast": (size, 0.0) if i == of_root else (0.0, size),
+            "scatter": (others * block, 0.0) if i == of_root else (0.0, own * block),
+            "reduce": (0.0, size) if i == of_root else (size, 0.0),
+            "gather": (0.0, others * size) if i == of_root else (own * size, 0.0),
+            # From host to host.
+            "scan": (size * (i < last), size * (i > 0)),
+            "exscan": (size * (i < last), size * (i > 0)),
+        }[collective]
+        least = max(least, up / host.up_bytes_per_second, down / host.down_bytes_per_second)
+    if collective == "allreduce":
+        # Summing over h hosts takes h - 1 messages per value, and distributing the sum as many.
+        least = max(least, 2 * last * size / sum(each.up_bytes_per_second for each in hosts))
+    return cluster.call_seconds + _ROUNDING * least
+
+
+# --- Predicted times ------------------------------------------------------------------------------
 
 # Larger calls are extrapolated linearly from two simulated sizes, whose blocks have enough chunks
 # that time grows with bytes.

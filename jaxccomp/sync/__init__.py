@@ -37,7 +37,7 @@ from jaxccomp import codecs, errors
 from jaxccomp import comm as _comm
 from jaxccomp.comm import Communicator
 from jaxccomp.sync import _layout as layout
-from jaxccomp.sync import _replicas as replicas
+from jaxccomp.sync import _transfer as replicas
 from jaxccomp.sync._control import own_settings
 from jaxccomp.sync._session import Session, meet
 from jaxccomp.sync._transfer import Arrays

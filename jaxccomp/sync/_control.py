@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxccomp import ops
-from jaxccomp._native import launch_places
+from jaxccomp._native import launches
 from jaxccomp.comm import Communicator
 
 NO_PART = -1
@@ -20,7 +20,7 @@ _TEXT_BYTES = 400  # of an error text; longer ones are cut
 
 
 # The program's settings do not apply to the sync's operations.
-own_settings = launch_places.own_settings
+own_settings = launches.own_settings
 
 
 class Kind(enum.IntEnum):

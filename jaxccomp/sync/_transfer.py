@@ -1,16 +1,21 @@
-"""Sends the weights of one version: a jitted program of broadcasts for each bucket of arrays."""
+"""Sends arrays to the ranks: the weights of one version in buckets, or one rank's arrays to all."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxccomp import ops
+from jaxccomp import errors, ops
 from jaxccomp.comm import Communicator
 from jaxccomp.sync import _layout as layout
+from jaxccomp.sync._control import Control
+
+# --- Versions -------------------------------------------------------------------------------------
 
 # Bytes of whole arrays. Parts that are sliced out take this much memory again while the bucket is
 # in flight.
@@ -132,3 +137,44 @@ class Transfer:
         for region, part in parts:
             whole = jax.lax.dynamic_update_slice(whole, part, self._within(number, region)[0])
         return whole
+
+
+# --- Replicas, whose hashes are compared afterwards -----------------------------------------------
+
+
+def replicate(tree: Any, root: int, comm: Communicator, codec: str) -> Any:
+    """Implements `jaxccomp.sync.replicate`."""
+    control = Control(comm.ordered())
+    leaves, structure = jax.tree.flatten(tree)
+    own = [str(structure), [[str(leaf.dtype), list(leaf.shape)] for leaf in leaves]]
+    said = control.descriptions(own)
+    for rank, other in enumerate(said):
+        if other != said[0]:
+            raise errors.InvalidArgumentError(
+                f"ranks 0 and {rank} of {comm.name!r} do not have the same arrays: {said[0][0]} of "
+                f"{_array_names(said[0][1])}, and {other[0]} of {_array_names(other[1])}."
+            )
+    # Only the root's values are read.
+    arrays = [
+        jnp.zeros(leaf.shape, leaf.dtype)
+        if comm.rank != root or isinstance(leaf, jax.ShapeDtypeStruct)
+        else leaf
+        for leaf in leaves
+    ]
+    received = ops.bcast(arrays, root=root, comm=comm.ordered(), codec=codec) if arrays else []
+    hashes = control.descriptions(_hash(received))
+    other = [rank for rank, each in enumerate(hashes) if each != hashes[root]]
+    if other:
+        raise errors.SyncError(f"ranks {other} of {comm.name!r} have other bits than rank {root}.")
+    return jax.tree.unflatten(structure, received)
+
+
+def _array_names(rows: list[Any]) -> str:
+    return ", ".join(f"{dtype}{shape}" for dtype, shape in rows) or "no arrays"
+
+
+def _hash(arrays: list[Any]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(np.asarray(array)).view(np.uint8).reshape(-1).data)
+    return digest.hexdigest()

@@ -8,8 +8,7 @@
 ``python -m jaxccomp trace merge all.json trace-*.json`` merges the traces of all ranks.
 """
 
-from jaxccomp.trace._clocks import ClockOffset
-from jaxccomp.trace._merge import Merged, merge
+from jaxccomp.trace._merge import ClockOffset, Merged, merge
 from jaxccomp.trace._timeline import KINDS, Origin, Task, Timeline, record
 
 __all__ = [

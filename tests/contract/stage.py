@@ -6,6 +6,6 @@ _SPECS = ("raw", "lossless")
 
 
 def runs(codec: str, dtype: str) -> bool:
-    """Replaces `jaxccomp._native.cuda.runs`: the only codec with kernels is "lossless"."""
+    """Replaces `jaxccomp._native.platforms.runs`: the only codec with kernels is "lossless"."""
     first = codecs.parse(codec).stages[0].name
     return codec in _SPECS or dtype not in codecs.table()[first].dtypes

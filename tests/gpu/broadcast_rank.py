@@ -26,7 +26,7 @@ from mpi4py import MPI
 from timing import Timed, overlap, products, timed
 
 import jaxccomp as jcc
-from jaxccomp._native import cuda
+from jaxccomp._native import platforms
 
 world = jcc.init()
 ROUNDS = 3
@@ -58,7 +58,7 @@ def why_not(case: Case, device: str) -> str:
     """Why a case cannot run; empty if it can. The same on all ranks."""
     if device == "cpu":
         missing = "a codec of GPUs" if (case.codec or "").startswith("nvcomp") else ""
-    elif case.codec is None or cuda.runs(case.codec, "bfloat16"):
+    elif case.codec is None or platforms.cuda_runs(case.codec, "bfloat16"):
         missing = ""
     else:
         missing = f"the engine has no {case.codec} on this GPU (nvCOMP is not found)"

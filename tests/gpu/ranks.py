@@ -23,7 +23,7 @@ NO_DEVICE = 77
 MEMORY = 0.6
 NEEDED = ("jax", "jaxlib", "numpy", "mpi4py")
 _FINDS_GPU = "import jax; print(jax.devices('cuda')[0].device_kind)"
-_FINDS_ENGINE = "from jaxccomp._native import cuda; print(cuda.why_missing())"
+_FINDS_ENGINE = "from jaxccomp._native import platforms; print(platforms.why_no_cuda())"
 _MOST_SECONDS = 120  # limit of each of these
 
 

@@ -37,7 +37,7 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import jaxccomp as jcc  # noqa: E402
 from jaxccomp import codecs  # noqa: E402
-from jaxccomp._native import cuda  # noqa: E402
+from jaxccomp._native import platforms  # noqa: E402
 from jaxccomp._traced import codecs as traced_codecs  # noqa: E402
 from jaxccomp._traced import cuda_codecs  # noqa: E402
 
@@ -82,7 +82,7 @@ def codec_on_gpu(spec: str, dtype: str):
     canonical = codecs.canonical(spec)
     if dtype not in traced_codecs.find(canonical).dtypes:
         return None
-    if not cuda.runs_on_streams(canonical, dtype):
+    if not platforms.cuda_runs_on_streams(canonical, dtype):
         fail(f"{spec} has no kernels for {dtype}")
         return None
     return cuda_codecs.find(canonical, dtype)
@@ -211,7 +211,7 @@ def main() -> int:
     except RuntimeError as error:
         print(f"JAX has no GPU here: {error}", file=sys.stderr)
         return NO_DEVICE
-    if why := cuda.why_missing():
+    if why := platforms.why_no_cuda():
         print(why, file=sys.stderr)
         return 1
     say(device=device.device_kind, jax=jax.__version__)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import jaxccomp as jcc
 from jaxccomp import errors
-from jaxccomp._bootstrap import leave
+from jaxccomp._runtime import leave
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 import patience  # noqa: E402

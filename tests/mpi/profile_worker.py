@@ -10,9 +10,9 @@ import numpy as np
 
 import jaxccomp as jcc
 from jaxccomp import comm, config, errors, ops, plan, schedules
-from jaxccomp._bootstrap import mpi, peer_info
 from jaxccomp._native import engine
-from jaxccomp.bench import links, rates
+from jaxccomp._runtime import mpi, peer_info
+from jaxccomp.bench import profile
 from jaxccomp.cli import main
 
 RANK = mpi.launcher().rank
@@ -43,7 +43,7 @@ def tuned(path):
 def resumed(path):
     """After an interruption, no rank repeats finished measurements."""
     on_hosts_of(1)
-    measured, measure = [], rates._measure
+    measured, measure = [], profile._measure
 
     def ends(spec, *how):
         measured.append(spec)
@@ -54,7 +54,7 @@ def resumed(path):
     # Only the first rank sees the file.
     output = path if RANK == 0 else f"{path}.of_others"
     command = ["tune", "links", "--output", output, "--codecs", "int8 lossless"]
-    rates._measure = ends
+    profile._measure = ends
     try:
         main.main(command)
     except KeyboardInterrupt:
@@ -65,8 +65,8 @@ def resumed(path):
     written = {each.name for each in pathlib.Path(path).parent.iterdir()}
     assert written == {"profile.json.unfinished"}, written
     measured.clear()
-    rates._measure = lambda spec, *how: (measured.append(spec), measure(spec, *how))[1]
-    links._rate = links._latency = None  # not called
+    profile._measure = lambda spec, *how: (measured.append(spec), measure(spec, *how))[1]
+    profile._rate = profile._latency = None  # not called
     assert main.main(command) == 0
     assert measured == ["lossless", "lossless"], measured
     if RANK == 0:

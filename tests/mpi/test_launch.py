@@ -8,7 +8,7 @@ import patience
 import pytest
 from contract.selection import ALL
 
-from jaxccomp._bootstrap import ucx
+from jaxccomp._runtime import ucx
 from jaxccomp.bench import launch
 
 HERE = pathlib.Path(__file__).parent

@@ -6,7 +6,7 @@ import pathlib
 import patience
 import pytest
 
-from jaxccomp._bootstrap import ucx
+from jaxccomp._runtime import ucx
 from jaxccomp.bench import launch
 
 WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 from jaxccomp import codecs
-from jaxccomp._native import cuda, engine
+from jaxccomp._native import engine, platforms
 from jaxccomp._traced import cuda_codecs
 
 pytestmark = [
@@ -76,7 +76,7 @@ def calls(monkeypatch):
     monkeypatch.setattr(jax.ffi, "ffi_call", ffi_call)
     monkeypatch.setattr(cuda_codecs, "usable", lambda ctx: True)
     monkeypatch.setattr(cuda_codecs, "_register", lambda: None)
-    monkeypatch.setattr(cuda, "runs_on_streams", lambda codec, dtype: dtype != "float64")
+    monkeypatch.setattr(platforms, "cuda_runs_on_streams", lambda codec, dtype: dtype != "float64")
     return seen
 
 

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 from jaxccomp import codecs, comm
-from jaxccomp._native import cuda, engine
+from jaxccomp._native import engine, platforms
 from jaxccomp._primitives import lowering
 
 pytestmark = pytest.mark.skipif(not engine.available(), reason="the engine moves the operations")
@@ -36,7 +36,7 @@ def as_on_gpus(monkeypatch):
     def turn_on():
         monkeypatch.setattr(lowering, "CUDA", lowering.CPU)
         monkeypatch.setattr(comm, "why_no_cuda", lambda: "")
-        monkeypatch.setattr(cuda, "runs", runs)
+        monkeypatch.setattr(platforms, "cuda_runs", runs)
         monkeypatch.setattr(lowering, "_attributes", noted)
         return seen
 

@@ -8,7 +8,7 @@ from contract import AxisPlace, own_codec
 
 import jaxccomp as jcc
 from jaxccomp import errors
-from jaxccomp._codecs import custom
+from jaxccomp._codecs import table
 from jaxccomp._native import engine
 
 N = 4
@@ -19,7 +19,7 @@ if engine.available():
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setattr(custom.CODECS, "_entries", {})
+    monkeypatch.setattr(table.CODECS, "_entries", {})
     own_codec.register()
 
 

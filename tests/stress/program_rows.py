@@ -17,7 +17,7 @@ import numpy as np
 from contract import OPERATIONS, Operation, data, operations
 
 import jaxccomp as jcc
-from jaxccomp._api import mpi_support
+from jaxccomp._api import arguments
 
 MOST_RANKS = 8
 SMALL_BYTES = 4096
@@ -242,7 +242,7 @@ IN_PROGRAM_ORDER = ON_ORDERED | {"allgatherv", "gatherv", "scatterv", "alltoallv
 DIFFER_BY_RANK = IN_PROGRAM_ORDER - {"ordered-bcast", "ordered-allreduce"}
 # A receive with ANY_SOURCE needs a non-empty message.
 NEVER_EMPTY = frozenset({"from-anybody"})
-BY_MPI = frozenset(mpi_support.COLLECTIVES)
+BY_MPI = frozenset(arguments.MPI_COLLECTIVES)
 _LAX = {
     "lax.psum": "allreduce",
     "lax.pmean": "allreduce",

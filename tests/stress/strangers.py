@@ -26,7 +26,7 @@ from typing import Any
 import patience
 from ucx import groups, processes
 
-from jaxccomp._bootstrap import connections
+from jaxccomp._elastic import connections
 from jaxccomp.bench import machine
 
 MEMBERS = 4

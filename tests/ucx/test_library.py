@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from jaxccomp import config
-from jaxccomp._bootstrap import ucx
 from jaxccomp._native import libraries
-from jaxccomp.cli import doctor_facts
+from jaxccomp._runtime import ucx
+from jaxccomp.cli import doctor
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMPILER = shutil.which("c++") or shutil.which("g++")
@@ -47,11 +47,11 @@ def test_commands_tell_whether_memory_is_read(monkeypatch):
 
 
 def libraries_found():
-    return {each["name"]: each for each in doctor_facts.facts()["libraries"]}
+    return {each["name"]: each for each in doctor.facts()["libraries"]}
 
 
 def test_a_file_that_is_no_library_is_said():
-    code = "from jaxccomp._bootstrap import ucx; print(ucx.why_missing())"
+    code = "from jaxccomp._runtime import ucx; print(ucx.why_missing())"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
         capture_output=True,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jaxccomp._bootstrap.consensus import Membership, Node, Record, largest_group
+from jaxccomp._elastic.consensus import Membership, Node, Record, largest_group
 
 SILENCE = 1.0  # seconds after which a silent member is given up
 TICK = 0.1

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap.launchers import Launcher
 from jaxccomp._native import engine
-from jaxccomp.cli import doctor, doctor_facts, main
+from jaxccomp._runtime.environment import Launcher
+from jaxccomp.cli import doctor, main
 from jaxccomp.launch import gpus
 
 
@@ -26,7 +26,7 @@ def test_unknown_commands(name, said, capsys):
 
 
 def test_doctor_prints_findings_then_facts(monkeypatch, capsys):
-    monkeypatch.setattr(doctor_facts.jax, "__version__", "0.99.0")
+    monkeypatch.setattr(doctor.jax, "__version__", "0.99.0")
     assert main.main(["doctor"]) == 0  # only a warning
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 100 for line in lines)
@@ -69,10 +69,10 @@ def findings(monkeypatch, **changes):
         "launcher": None,
     }
     known = usual | changes
-    monkeypatch.setattr(doctor_facts.gpus, "find", lambda: known["gpus"])
-    monkeypatch.setattr(doctor_facts.mpi, "installed", lambda: known["installed"])
-    monkeypatch.setattr(doctor_facts.mpi, "launcher", lambda: known["launcher"])
-    monkeypatch.setattr(doctor_facts.ucx, "_found", lambda: ("1.20.1", known["no_ucx"]))
+    monkeypatch.setattr(doctor.gpus, "find", lambda: known["gpus"])
+    monkeypatch.setattr(doctor.mpi, "installed", lambda: known["installed"])
+    monkeypatch.setattr(doctor.mpi, "launcher", lambda: known["launcher"])
+    monkeypatch.setattr(doctor.ucx, "_found", lambda: ("1.20.1", known["no_ucx"]))
     return {each["name"]: each for each in doctor.examine()["findings"]}
 
 

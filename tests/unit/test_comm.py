@@ -1,11 +1,14 @@
 """Communicators in a world of one, and detection of launchers."""
 
+import subprocess
+import sys
+
 import pytest
 
 from jaxccomp import comm, errors
-from jaxccomp._bootstrap import join, mpi
-from jaxccomp._bootstrap import world as _world
 from jaxccomp._native import engine
+from jaxccomp._runtime import join, mpi
+from jaxccomp._runtime import world as _world
 
 
 @pytest.fixture
@@ -156,3 +159,12 @@ def test_a_launcher_without_mpi4py(monkeypatch):
     with pytest.raises(errors.EngineUnavailableError, match=r"jaxccomp\[mpich\]"):
         join._start_mpi("auto", False)
     assert join._start_mpi("never", False) is None
+
+
+def test_only_a_coordinator_loads_the_modules_of_elastic_groups():
+    program = (
+        "import sys, jaxccomp; jaxccomp.init(mpi='never', coordinator=''); "
+        "print([name for name in sys.modules if name.startswith('jaxccomp._elastic')])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

@@ -11,9 +11,10 @@ import patience
 import pytest
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import connections, rendezvous, ucx
-from jaxccomp._bootstrap.connections import connect, mac, open_connection
-from jaxccomp._bootstrap.rendezvous import Rendezvous
+from jaxccomp._elastic import connections, rendezvous
+from jaxccomp._elastic.connections import connect, mac, open_connection
+from jaxccomp._elastic.rendezvous import Rendezvous
+from jaxccomp._runtime import ucx
 
 HOST = "127.0.0.1"
 SECRET = b"a secret of tests"

@@ -11,7 +11,7 @@ import pathlib
 
 import pytest
 
-from jaxccomp._bootstrap.consensus import Membership, Node, Record, largest_group
+from jaxccomp._elastic.consensus import Membership, Node, Record, largest_group
 
 _SPEC = importlib.util.spec_from_file_location(
     "simulation", pathlib.Path(__file__).with_name("simulation.py")

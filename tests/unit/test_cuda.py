@@ -16,17 +16,17 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 from jaxccomp import errors
-from jaxccomp._bootstrap import peer_info
-from jaxccomp._native import cuda, platforms
+from jaxccomp._native import platforms
+from jaxccomp._runtime import peer_info
 
 
 @pytest.fixture
 def on_gpus(monkeypatch):
     """The CUDA library without kernels of the traced plane, and the CPU's devices as GPUs."""
     jcc.init()
-    monkeypatch.setattr(cuda, "why_missing", lambda: "")
-    monkeypatch.setattr(cuda, "runs", runs)
-    monkeypatch.setattr(cuda, "runs_on_streams", lambda codec, dtype: False)
+    monkeypatch.setattr(platforms, "why_no_cuda", lambda: "")
+    monkeypatch.setattr(platforms, "cuda_runs", runs)
+    monkeypatch.setattr(platforms, "cuda_runs_on_streams", lambda codec, dtype: False)
     gpus = jax.devices("cpu")
     monkeypatch.setattr(platforms.Platform, "devices", lambda self: gpus)
 
@@ -190,7 +190,9 @@ def test_messages_are_composed(on_gpus):
 
 
 def test_kernels_encode_before_the_stage_where_there_are_any(on_gpus, monkeypatch):
-    monkeypatch.setattr(cuda, "runs_on_streams", lambda codec, dtype: codec == "int8:block=64")
+    monkeypatch.setattr(
+        platforms, "cuda_runs_on_streams", lambda codec, dtype: codec == "int8:block=64"
+    )
     function = on_axis(lambda x: jcc.allreduce(x, axis_name="i", codec="int8:block=64|lossless"))
     text = lowered(function)
     found = re.findall(r"custom_call @(jaxccomp_\w+)", text)
@@ -251,7 +253,7 @@ def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):
 
 
 def test_without_the_library_xla_runs_what_it_can(monkeypatch):
-    monkeypatch.setattr(cuda, "why_missing", lambda: "there is none; install it")
+    monkeypatch.setattr(platforms, "why_no_cuda", lambda: "there is none; install it")
     assert "@jaxccomp_collective" not in lowered(on_axis(lambda x: jcc.allreduce(x, axis_name="i")))
     native = on_axis(lambda x: jcc.allreduce(x, axis_name="i", backend="native"))
     with pytest.raises(errors.EngineUnavailableError, match="there is none; install it"):
@@ -273,34 +275,36 @@ def test_gpus_are_opened_when_a_process_joins(monkeypatch):
         local_hardware_id, id = 1, 5
 
     core = Core()
-    monkeypatch.setattr(cuda.engine, "load", lambda: core)
+    monkeypatch.setattr(platforms.engine, "load", lambda: core)
     monkeypatch.setattr(platforms.Platform, "local_devices", lambda self: [Gpu])
-    cuda.open_gpus.cache_clear(), cuda.why_missing.cache_clear()
+    platforms.open_gpus.cache_clear(), platforms.why_no_cuda.cache_clear()
     try:
-        assert cuda.why_missing() == cuda.open_gpus() == "GPU 1 cannot be used: it is busy"
+        assert (
+            platforms.why_no_cuda() == platforms.open_gpus() == "GPU 1 cannot be used: it is busy"
+        )
     finally:
-        cuda.open_gpus.cache_clear(), cuda.why_missing.cache_clear()
+        platforms.open_gpus.cache_clear(), platforms.why_no_cuda.cache_clear()
     assert core.opened == [[(1, platforms.CUDA.number(5))]]
 
 
 def test_ranks_decide_alike(monkeypatch):
     rows = [peer_info.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
-    monkeypatch.setattr(cuda, "why_missing", lambda: "")
+    monkeypatch.setattr(platforms, "why_no_cuda", lambda: "")
     said = peer_info.who_lacks_cuda(rows)
     assert said.startswith("rank 1 of the world") and "doctor" in said
-    monkeypatch.setattr(cuda, "why_missing", lambda: "no library")
+    monkeypatch.setattr(platforms, "why_no_cuda", lambda: "no library")
     assert "no library" in peer_info.who_lacks_cuda(rows)
     assert peer_info.who_lacks_cuda(rows[:1]) == ""
 
 
 WITH_LIBRARY = """
 import sys
-from jaxccomp._native import cuda, engine
+from jaxccomp._native import engine, platforms
 engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
-missing = cuda.why_missing()
+missing = platforms.why_no_cuda()
 engine.load().open_cuda_devices([(0, 1000)])  # which JAX does not have
 print(missing or [
-    cuda.runs(codec, dtype)
+    platforms.cuda_runs(codec, dtype)
     for dtype in ("float32", "int8")
     for codec in ("raw", "lossless", "int8")
 ])
@@ -340,7 +344,7 @@ def test_without_a_library_the_remedy_is_said():
             sys.executable,
             "-P",
             "-c",
-            "from jaxccomp._native import cuda; print(cuda.why_missing())",
+            "from jaxccomp._native import platforms; print(platforms.why_no_cuda())",
         ],
         capture_output=True,
         text=True,

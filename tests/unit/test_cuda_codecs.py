@@ -13,8 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 from jaxccomp import comm
-from jaxccomp._bootstrap import world
-from jaxccomp._native import cuda, engine
+from jaxccomp._native import engine, platforms
+from jaxccomp._runtime import world
 from jaxccomp._traced import cuda_codecs
 
 pytestmark = pytest.mark.skipif(not engine.available(), reason="its handlers are the engine's")
@@ -29,8 +29,8 @@ def library(monkeypatch):
     def runs(codec, dtype):
         return codec.partition(":")[0] in HAS and dtype in ("float32", "bfloat16")
 
-    monkeypatch.setattr(cuda, "why_missing", lambda: "")
-    monkeypatch.setattr(cuda, "runs_on_streams", runs)
+    monkeypatch.setattr(platforms, "why_no_cuda", lambda: "")
+    monkeypatch.setattr(platforms, "cuda_runs_on_streams", runs)
 
 
 def on_axis(function, **how):
@@ -136,12 +136,12 @@ def test_double_precision_is_composed(library):
 
 def test_other_platforms_are_composed(library):
     function = on_axis(allreduce("int8"), check_vma=False)
-    for platforms in (("cpu",), ("tpu",), ("cpu", "cuda")):
-        assert "@jaxccomp" not in text_of(function, platforms), platforms
+    for names in (("cpu",), ("tpu",), ("cpu", "cuda")):
+        assert "@jaxccomp" not in text_of(function, names), names
 
 
 def test_without_the_library_it_is_composed(monkeypatch):
-    monkeypatch.setattr(cuda, "why_missing", lambda: "there is none; install it")
+    monkeypatch.setattr(platforms, "why_no_cuda", lambda: "there is none; install it")
     assert "@jaxccomp" not in text_of(on_axis(allreduce("int8"), check_vma=False))
 
 
@@ -180,10 +180,10 @@ def test_empty_values_need_no_call(library):
 
 WITH_LIBRARY = """
 import sys
-from jaxccomp._native import cuda, engine
+from jaxccomp._native import engine, platforms
 engine.load().add_library_path("jaxccomp_cuda", sys.argv[1])
 cases = [("int8", "float32"), ("ternary", "bfloat16"), ("onebit", "float32"), ("int8", "float64")]
-print([cuda.runs_on_streams(*case) for case in cases])
+print([platforms.cuda_runs_on_streams(*case) for case in cases])
 """
 
 

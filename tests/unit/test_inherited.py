@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from jaxccomp._bootstrap import inherited
+from jaxccomp._runtime import environment
 
 MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2"}
 OPEN_MPI = {
@@ -19,11 +19,11 @@ OPEN_MPI = {
 
 
 def why(environ, *, uses_variables=True, starts_mpi=True):
-    return inherited.why_no_rank(environ, uses_variables=uses_variables, starts_mpi=starts_mpi)
+    return environment.why_no_rank(environ, uses_variables=uses_variables, starts_mpi=starts_mpi)
 
 
 def marked(environ, pid):
-    return environ | {inherited.MARK: f"{pid} {inherited._identity(environ)}"}
+    return environ | {environment.MARK: f"{pid} {environment._identity(environ)}"}
 
 
 @pytest.fixture

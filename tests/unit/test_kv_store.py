@@ -11,7 +11,7 @@ import patience
 import pytest
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import kv_store
+from jaxccomp._runtime import kv_store
 from jaxccomp.launch import ports
 
 WORKER = pathlib.Path(__file__).with_name("kv_store_worker.py")

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import launchers
-from jaxccomp.launch import cores, gpus, lines, mpiexec, placement, ports, throughput
+from jaxccomp._runtime import environment
+from jaxccomp.launch import gpus, lines, mpiexec, placement, ports
 from jaxccomp.launch.gpus import Gpu
 
 NODES = {0: [0, 1, 2, 3, 8, 9, 10, 11], 1: [4, 5, 6, 7, 12, 13, 14, 15]}
@@ -99,8 +99,8 @@ def test_why_there_is_none(tmp_path):
 
 
 def test_cores_are_shared_evenly_near_the_gpus(sys):
-    wishes = [cores.near(bus, sys) for bus in BUSES]
-    assert cores.share(range(16), wishes, sys) == [
+    wishes = [placement.cores_near(bus, sys) for bus in BUSES]
+    assert placement.share_cores(range(16), wishes, sys) == [
         {0, 8, 1, 9},
         {2, 10, 3, 11},
         {4, 12, 5, 13},
@@ -110,7 +110,7 @@ def test_cores_are_shared_evenly_near_the_gpus(sys):
 
 @pytest.mark.parametrize("ranks", range(1, 20))
 def test_no_core_is_given_twice_and_none_is_left(ranks, sys):
-    shares = cores.share(range(16), [set()] * ranks, sys)
+    shares = placement.share_cores(range(16), [set()] * ranks, sys)
     if ranks > 16:
         assert shares == [set(range(16))] * ranks
         return
@@ -122,13 +122,13 @@ def test_no_core_is_given_twice_and_none_is_left(ranks, sys):
 
 
 def test_a_container_may_have_few_cores_and_no_sysfs(sys, tmp_path):
-    assert cores.share({3, 5}, [set(), set()], tmp_path / "none") == [{3}, {5}]
+    assert placement.share_cores({3, 5}, [set(), set()], tmp_path / "none") == [{3}, {5}]
     # If no core of the node is allowed, proximity is ignored.
-    wishes = [cores.near("0000:3b:00.0", sys), cores.near("0000:af:00.0", sys)]
-    assert cores.share({4, 5}, wishes, sys) == [{4}, {5}]
-    assert cores.near("0000:ff:00.0", sys) == set()
+    wishes = [placement.cores_near("0000:3b:00.0", sys), placement.cores_near("0000:af:00.0", sys)]
+    assert placement.share_cores({4, 5}, wishes, sys) == [{4}, {5}]
+    assert placement.cores_near("0000:ff:00.0", sys) == set()
     (sys / "bus/pci/devices/0000:3b:00.0/numa_node").write_text("-1\n")
-    assert cores.near("0000:3b:00.0", sys) == set()
+    assert placement.cores_near("0000:3b:00.0", sys) == set()
 
 
 def test_every_rank_of_a_host(sys, machine):
@@ -205,7 +205,7 @@ def test_settings_travel_as_text():
     ],
 )
 def test_local_ranks(environ, local):
-    by = launchers.launcher(environ)
+    by = environment.launcher(environ)
     assert (by.rank, by.local_rank, by.local_size) == (5, *local)
 
 
@@ -242,20 +242,18 @@ def test_hosts_on_the_command_line(vendor, monkeypatch):
 
 
 def test_throughput_is_one_line(capsys):
-    throughput.report_throughput(1250)
+    lines.report_throughput(1250)
     (line,) = capsys.readouterr().out.splitlines()
-    assert throughput.parse(line) == 1250
-    assert throughput.parse("[0] " + line) is None
-    assert throughput.parse("jaxccomp-throughput: fast samples/s") is None
-    assert throughput.parse("jaxccomp-throughput: nan samples/s") is None
+    assert lines.parse_throughput(line) == 1250
+    assert lines.parse_throughput("[0] " + line) is None
+    assert lines.parse_throughput("jaxccomp-throughput: fast samples/s") is None
+    assert lines.parse_throughput("jaxccomp-throughput: nan samples/s") is None
     for wrong in (0, -1, float("inf")):
         with pytest.raises(errors.InvalidArgumentError, match="positive"):
-            throughput.report_throughput(wrong)
+            lines.report_throughput(wrong)
 
 
-@pytest.mark.parametrize(
-    "module", [cores, lines, mpiexec, ports, throughput], ids=lambda m: m.__name__
-)
+@pytest.mark.parametrize("module", [placement, lines, mpiexec, ports], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module):
     failed, tried = doctest.testmod(module)
     assert tried and not failed

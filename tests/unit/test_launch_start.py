@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from jaxccomp._bootstrap import shared_memory
-from jaxccomp.launch import interrupts, job, signals
+from jaxccomp._runtime import environment
+from jaxccomp.launch import job, signals
 
 KIB = 1 << 10
 
@@ -17,28 +17,28 @@ def room(tmp_path, monkeypatch):
 
     def make(free):
         found = types.SimpleNamespace(f_bavail=free, f_blocks=64 * KIB, f_frsize=KIB)
-        monkeypatch.setattr(shared_memory.os, "statvfs", lambda folder: found)
+        monkeypatch.setattr(environment.os, "statvfs", lambda folder: found)
         return str(tmp_path)
 
     return make
 
 
 def test_shared_memory(room):
-    assert not shared_memory.why_too_little("MPICH", 4, folder=room(4200))
-    text = shared_memory.why_too_little("MPICH", 4, folder=room(4000))
+    assert not environment.why_too_little_memory("MPICH", 4, folder=room(4200))
+    text = environment.why_too_little_memory("MPICH", 4, folder=room(4000))
     assert "has 4000 KiB free of 65536 KiB, and MPICH needs about 4140 KiB" in text
-    assert not shared_memory.why_too_little("Open MPI", 4, folder=room(0))
+    assert not environment.why_too_little_memory("Open MPI", 4, folder=room(0))
 
 
 def test_shared_memory_that_ranks_have_taken_already(room, tmp_path):
     """The first ranks write to /dev/shm before the last ranks check its free space."""
     (tmp_path / "mpich_shm_1").write_bytes(bytes(3000 * KIB))
-    assert not shared_memory.why_too_little("MPICH", 4, starting=True, folder=room(1200))
-    assert shared_memory.why_too_little("MPICH", 4, folder=room(1200))
+    assert not environment.why_too_little_memory("MPICH", 4, starting=True, folder=room(1200))
+    assert environment.why_too_little_memory("MPICH", 4, folder=room(1200))
 
 
 def test_no_folder():
-    assert not shared_memory.why_too_little("MPICH", 4, folder="/nowhere")
+    assert not environment.why_too_little_memory("MPICH", 4, folder="/nowhere")
 
 
 def test_a_signal_that_python_has_lost(monkeypatch):
@@ -61,4 +61,4 @@ def test_a_signal_that_python_has_lost(monkeypatch):
     ],
 )
 def test_commands(argv, original, right):
-    assert interrupts.is_command(argv, original) == right
+    assert signals.is_command(argv, original) == right

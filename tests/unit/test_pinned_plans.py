@@ -13,8 +13,8 @@ from contract import agreeing
 
 import jaxccomp as jcc
 from jaxccomp import comm, config, errors, plan, schedules
-from jaxccomp._bootstrap import plans
-from jaxccomp._bootstrap.peer_info import Row
+from jaxccomp._runtime import shared_files
+from jaxccomp._runtime.peer_info import Row
 from jaxccomp.cli import main
 from jaxccomp.schedules import _plans
 
@@ -281,16 +281,16 @@ def meet(owns, hosts):
         for size, number in (each.row() for each in owns)
     ]
     return agreeing.on_ranks(
-        len(owns), lambda rank, share: plans.agree(share, rows, owns[rank], hosts)
+        len(owns), lambda rank, share: shared_files.agree_on_plans(share, rows, owns[rank], hosts)
     )
 
 
 def own(*calls, **changes):
-    return plans.Own(json.dumps(content(*calls, **changes)).encode())
+    return shared_files.Own(json.dumps(content(*calls, **changes)).encode())
 
 
 def test_all_ranks_have_the_plans_of_the_first():
-    none = plans.Own()
+    none = shared_files.Own()
     assert meet([none, none], [0, 1]) == [None, None]
     here = own(world=[1, 1])
     for others in (none, here):
@@ -301,10 +301,10 @@ def test_all_ranks_have_the_plans_of_the_first():
     "owns,text",
     [
         ([own(world=[1, 1]), own(world=[1, 1], missing="auto")], "\\[1\\] name another plan"),
-        ([plans.Own(), own(world=[1, 1])], "ranks \\[1\\] name a plan, and rank 0 none"),
+        ([shared_files.Own(), own(world=[1, 1])], "ranks \\[1\\] name a plan, and rank 0 none"),
         ([own(), own()], "describes 4 processes on 2 hosts \\(2, 2\\), but this world has 2"),
         ([own(version=3)] * 2, "version 3; this release reads version 1"),
-        ([plans.Own(b"{" * 9)] * 2, "is not JSON"),
+        ([shared_files.Own(b"{" * 9)] * 2, "is not JSON"),
         ([own({"plan": PLAN | {"codec": "int9"}}, world=[1, 1])] * 2, "(?s)has codecs that .*int9"),
     ],
 )
@@ -315,9 +315,9 @@ def test_plans_that_do_not_fit_are_refused_on_all_ranks(owns, text):
 
 def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
     with config.override(plan=str(tmp_path / "none.json")):
-        lost = plans.own()
+        lost = shared_files.own_plans()
         with pytest.raises(errors.EngineUnavailableError, match="none.json.*but why"):
-            plans.refuse("why")
+            shared_files.refuse_plans("why")
     first, second = meet([own(world=[1, 1]), lost], [0, 1])
     assert "ranks [1] cannot read" in first and "none.json" in second
 

@@ -12,12 +12,12 @@ import pytest
 from contract import agreeing
 
 from jaxccomp import codecs, config, errors, schedules
-from jaxccomp._bootstrap import profiles
-from jaxccomp._bootstrap.peer_info import Row
-from jaxccomp.bench import rates
+from jaxccomp._runtime import shared_files
+from jaxccomp._runtime.peer_info import Row
+from jaxccomp.bench import profile as measurement
 from jaxccomp.cli import main
 from jaxccomp.schedules import _ways
-from jaxccomp.schedules._floors import least_seconds
+from jaxccomp.schedules._ways import least_seconds
 
 CODER = {
     "encode_bytes_per_second": 4e9,
@@ -395,16 +395,16 @@ def meet(owns, hosts):
         Row(0, 1, 0, 0, 0)._replace(profile=s, profile_hash=h) for s, h in (o.row() for o in owns)
     ]
     return agreeing.on_ranks(
-        len(owns), lambda rank, share: profiles.agree(share, rows, owns[rank], hosts)
+        len(owns), lambda rank, share: shared_files.agree_on_profile(share, rows, owns[rank], hosts)
     )
 
 
 def own(**how):
-    return profiles.Own(json.dumps(profile(**how)).encode())
+    return shared_files.Own(json.dumps(profile(**how)).encode())
 
 
 def test_all_ranks_have_the_profile_of_the_first():
-    none = profiles.Own()
+    none = shared_files.Own()
     assert meet([none, none], [0, 1]) == [None, None]
     for others in (none, own(hosts=2)):
         found = meet([own(hosts=2), others], [0, 1])
@@ -417,11 +417,15 @@ def test_all_ranks_have_the_profile_of_the_first():
     "owns,hosts,text",
     [
         ([own(hosts=2), own(hosts=2, link=2e8)], [0, 1], "ranks \\[1\\] name another profile"),
-        ([profiles.Own(), own(hosts=2)], [0, 1], "ranks \\[1\\] name a profile, and rank 0 none"),
+        (
+            [shared_files.Own(), own(hosts=2)],
+            [0, 1],
+            "ranks \\[1\\] name a profile, and rank 0 none",
+        ),
         ([own(hosts=2), own(hosts=2)], [0, 0], "describes 2 processes on 2 hosts \\(1, 1\\), but"),
         ([own(hosts=3), own(hosts=3)], [0, 1], "3 processes on 3 hosts"),
         ([own(hosts=2, version=3)] * 2, [0, 1], "version 3; this release reads version 1"),
-        ([profiles.Own(b"{" * 9)] * 2, [0, 1], "is not JSON"),
+        ([shared_files.Own(b"{" * 9)] * 2, [0, 1], "is not JSON"),
         ([own(hosts=2, codecs={"int9": CODECS["int8"]})] * 2, [0, 1], "(?s)codecs that .*int9"),
     ],
 )
@@ -432,7 +436,7 @@ def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, text):
 
 def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
     with config.override(profile=str(tmp_path / "none.json")):
-        lost = profiles.own()
+        lost = shared_files.own_profile()
     first, second = meet([own(hosts=2), lost], [0, 1])
     assert "ranks [1] cannot read" in first and "none.json" in second
 
@@ -463,13 +467,13 @@ def measured(tmp_path, monkeypatch):
     """The profile's path, a command's arguments, and a list of measured codecs."""
     values, found = tmp_path / "values.npy", []
     np.save(values, np.linspace(-1, 1, 1 << 12, dtype=np.float32))
-    measure = rates._measure
+    measure = measurement._measure
 
     def noted(spec, *how):
         found.append(spec)
         return measure(spec, *how)
 
-    monkeypatch.setattr(rates, "_measure", noted)
+    monkeypatch.setattr(measurement, "_measure", noted)
     path = tmp_path / "profile.json"
     yield path, ["--codecs", "int8 bf16", "--tensors", str(values), "--output", str(path)], found
 

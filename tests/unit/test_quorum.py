@@ -9,8 +9,8 @@ import patience
 import pytest
 
 from jaxccomp import errors, optim
-from jaxccomp._bootstrap.agreement import Rounds
-from jaxccomp._bootstrap.quorum import Leader
+from jaxccomp._elastic.agreement import Rounds
+from jaxccomp._elastic.quorum import Leader
 
 PARAMS = {"w": jnp.ones((3, 4), "float32")}
 

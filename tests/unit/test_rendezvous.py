@@ -12,11 +12,11 @@ import patience
 import pytest
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import parameters
-from jaxccomp._bootstrap.agreement import NoDecision
-from jaxccomp._bootstrap.connections import connect
-from jaxccomp._bootstrap.group import _check_reachable
-from jaxccomp._bootstrap.rendezvous import Rendezvous
+from jaxccomp._elastic import join
+from jaxccomp._elastic.agreement import NoDecision
+from jaxccomp._elastic.connections import connect
+from jaxccomp._elastic.join import _check_reachable
+from jaxccomp._elastic.rendezvous import Rendezvous
 from jaxccomp._native.version import __version__
 
 HOST = "127.0.0.1"
@@ -265,15 +265,15 @@ def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make
 )
 def test_parameters_that_cannot_be(given, said):
     good = {"coordinator": "a:1", "rank": 0, "size": 2, "join": "", "secret": SECRET.decode()}
-    assert parameters.checked(**good).addresses == (("a", 1),)
+    assert join.checked(**good).addresses == (("a", 1),)
     with pytest.raises(errors.InvalidArgumentError, match=said):
-        parameters.checked(**good | given)
+        join.checked(**good | given)
 
 
 def test_a_launcher_says_rank_and_size(monkeypatch):
     monkeypatch.setenv("JAXCCOMP_RANK", "1")
     monkeypatch.setenv("JAXCCOMP_SIZE", "4")
-    found = parameters.checked("[::1]:5", None, None, "", SECRET.decode())
+    found = join.checked("[::1]:5", None, None, "", SECRET.decode())
     assert (found.rank, found.size, found.addresses) == (1, 4, (("::1", 5),))
 
 

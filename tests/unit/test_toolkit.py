@@ -8,13 +8,13 @@ from contract import own_codec
 
 import jaxccomp as jcc
 from jaxccomp import codecs, errors, toolkit
-from jaxccomp._codecs import custom
+from jaxccomp._codecs import table
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """Each test registers its own codecs, invisible to other tests."""
-    monkeypatch.setattr(custom.CODECS, "_entries", {})
+    monkeypatch.setattr(table.CODECS, "_entries", {})
     own_codec.register()
 
 

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from jaxccomp import errors
-from jaxccomp.cli import main, tuning_report
+from jaxccomp.cli import main, tune
 from jaxccomp.launch import mps, tuning
 from jaxccomp.launch.gpus import Gpu
 
@@ -62,7 +62,7 @@ def test_rounds_are_interleaved_and_failures_are_not_repeated():
         *("1 process", "2 processes", "1 process, 2 times the batch"),
         *("1 process", "1 process, 2 times the batch"),
     ]
-    shown = tuning_report.table(results)
+    shown = tune.table(results)
     assert "not measured: broken" in shown and "all of it" not in shown
 
 
@@ -83,12 +83,12 @@ def test_the_verdict(two, four, larger, said):
         "1 process, 4 times the batch": larger,
     }
     results = measured(rates, plan())
-    assert said in tuning_report.verdict(results)
-    assert "1.00" in tuning_report.table(results).splitlines()[1]
+    assert said in tune.verdict(results)
+    assert "1.00" in tune.table(results).splitlines()[1]
     file = io.StringIO()
-    tuning_report.write(plan(), results, "1.2", file)
+    tune.write(plan(), results, "1.2", file)
     written = json.loads(file.getvalue())
-    assert written["verdict"] == tuning_report.verdict(results)
+    assert written["verdict"] == tune.verdict(results)
     by_name = {row["name"]: row for row in written["cases"]}
     assert by_name["2 processes"]["rounds"] == two
     assert by_name["4 processes"]["ratio"] == 0.9
@@ -97,7 +97,7 @@ def test_the_verdict(two, four, larger, said):
 
 def test_nothing_measured():
     results = measured({"1 process": ["a"]}, plan(counts=[1]))
-    assert tuning_report.verdict(results) == "nothing could be measured"
+    assert tune.verdict(results) == "nothing could be measured"
 
 
 def test_placeholders_and_variables():
@@ -172,7 +172,7 @@ def test_within_a_time_what_does_not_fit_is_left_out():
     assert ran == [*takes, "1 process"] and used == 40
     assert len(results["1 process"].rounds) == 2 and results["1 process"].left_out == 1
     assert results["2 processes"].median == 10.0 and results["2 processes"].left_out == 2
-    said = tuning_report.left_out(list(results.values()))
+    said = tune.left_out(list(results.values()))
     assert "1 process (1 more round(s)), 2 processes (2 more round(s))" in said
     assert "vmap" not in said  # left out for another reason
 
@@ -180,7 +180,7 @@ def test_within_a_time_what_does_not_fit_is_left_out():
 def test_within_a_time_that_is_enough_nothing_is_left_out():
     takes = {"1 process": 10, "2 processes": 10, "1 process, 2 times the batch": 10}
     results, ran, _ = within(1000, takes, counts=[1, 2], rounds=2)
-    assert ran == [*takes, *takes] and not tuning_report.left_out(list(results.values()))
+    assert ran == [*takes, *takes] and not tune.left_out(list(results.values()))
 
 
 def test_a_case_that_never_ran_says_that_it_was_left_out():
@@ -189,7 +189,7 @@ def test_a_case_that_never_ran_says_that_it_was_left_out():
     assert used <= 50
     assert results["2 processes"].error == ("left out: 20 s were left, and runs take up to 30 s")
     written = io.StringIO()
-    tuning_report.write(plan(), list(results.values()), "1.2", written)
+    tune.write(plan(), list(results.values()), "1.2", written)
     row = json.loads(written.getvalue())["cases"][1]
     assert row["not_measured"].startswith("left out") and row["rounds_left_out"] == 1
     assert "2 processes" in json.loads(written.getvalue())["left_out"]

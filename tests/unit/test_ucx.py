@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxccomp import config, errors
-from jaxccomp._bootstrap import join, launchers, peer_info, transports, ucx
 from jaxccomp._native import engine, libraries
+from jaxccomp._runtime import environment, join, peer_info, ucx
 
 
 def shared_by(tables):
@@ -150,7 +150,7 @@ def test_the_systems_ucx_is_taken_where_it_is_new(monkeypatch, version, wheel, n
 
 
 def test_over_ucx_processes_that_mpi_has_started_meet_by_mpi(monkeypatch):
-    by = launchers.Launcher("Some MPI", 0, 4)
+    by = environment.Launcher("Some MPI", 0, 4)
     monkeypatch.setattr(join._mpi, "launcher", lambda: by)
     monkeypatch.setattr(join._mpi, "start", lambda: ("MPI", False))
     monkeypatch.setattr(join.leave, "at_exit", lambda **how: None)
@@ -186,10 +186,10 @@ def test_a_profile_says_what_carries_values(monkeypatch, option, measured_over, 
     monkeypatch.setattr(ucx, "open_worker", lambda **how: ("worker", ""))
     world = Others([1, 1], measured_over)
     with config.override(transport=option):
-        found = transports.agree_on_ucx(world, world.share)
+        found = ucx.agree_on_ucx(world, world.share)
         assert found == ("worker" if by_ucx else None)
         world.processes = 1
-        assert transports.agree_on_ucx(world, None) is None
+        assert ucx.agree_on_ucx(world, None) is None
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_all_must_have_the_ucx_that_is_to_carry_values(monkeypatch, option, why)
     world = Others([1, 0], "ucx")
     with config.override(transport=option):
         with pytest.raises(errors.InitializationError, match=f"{why}, but process 2 cannot use"):
-            transports.agree_on_ucx(world, world.share)
+            ucx.agree_on_ucx(world, world.share)
 
 
 def test_ranks_with_different_transports_are_refused():

@@ -15,7 +15,7 @@ from testbed import scenario
 
 from jaxccomp.bench import codecs as bench
 from jaxccomp.bench.files import Tensor
-from jaxccomp.cli import bench_codecs
+from jaxccomp.cli import bench as command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       The exit status of `scenario.run`.
     """
     parser = argparse.ArgumentParser(prog="python -m bench.codecs", description=__doc__)
-    bench_codecs.add_plan(parser)
+    command.add_plan(parser)
     return scenario.run(
         parser,
         _measure,
@@ -40,10 +40,10 @@ def parse(lines: Iterable[scenario.Line]) -> list[bench.Row]:
 
 
 def _measure(given: argparse.Namespace) -> list[scenario.Line]:
-    plan, tensors = bench_codecs.plan_of(given)
+    plan, tensors = command.plan_of(given)
     rows = []
     for tensor in tensors:
-        rows += bench.run(plan, [tensor], bench_codecs.say)
+        rows += bench.run(plan, [tensor], command.say)
         rows += _zipnn(plan, tensor)
     print(bench.markdown(rows), end="")
     return [bench.line(row) for row in rows]
@@ -60,7 +60,7 @@ def _zipnn(plan: bench.Plan, tensor: Tensor) -> Iterator[bench.Row]:
     try:
         importlib.import_module("zipnn")
     except ImportError as error:
-        bench_codecs.say(f"left out: zipnn: {error}")
+        command.say(f"left out: zipnn: {error}")
         return
     lengths = {min(tensor.values.nbytes, 1 << shift) for shift in (18, 20, 22, 24)}
     rows = [_measure_zipnn_at(length, plan, tensor) for length in sorted(lengths)]

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import ucx
+from jaxccomp._runtime import ucx
 from jaxccomp.cli import terminal
 from testbed import collectives, inputs, results, scenario, turns
 from testbed.bed import Testbed

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._bootstrap import ucx
+from jaxccomp._runtime import ucx
 from testbed import programs, scenario, tuned, workers
 from testbed.bed import Testbed
 

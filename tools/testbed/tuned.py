@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from jaxccomp._bootstrap import ucx
+from jaxccomp._runtime import ucx
 from testbed import workers
 
 if TYPE_CHECKING:

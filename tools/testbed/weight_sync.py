@@ -91,7 +91,7 @@ def _row(
 
 def _work(given: argparse.Namespace) -> None:
     import jaxccomp as jcc
-    from jaxccomp._bootstrap import mpi
+    from jaxccomp._runtime import mpi
 
     if given.hosts <= len(cores := sorted(os.sched_getaffinity(0))):
         # Pin before JAX starts its threads, or a step would use other hosts' cores.

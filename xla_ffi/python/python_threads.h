@@ -1,4 +1,4 @@
-// Names of Python threads, from jaxccomp/_native/threads.py.
+// Names of Python threads, from jaxccomp/_native/launches.py.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -14,15 +14,14 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from jaxccomp import errors
-from jaxccomp._codecs import custom, specs
-from jaxccomp._traced.codecs.cast import Cast, StochasticBf16
+from jaxccomp._codecs import specs, table
+from jaxccomp._traced.codecs.cast import Cast, StochasticBf16, Unchanged
 from jaxccomp._traced.codecs.codec import Codec, Options, Wire
 from jaxccomp._traced.codecs.custom_codec import Custom
-from jaxccomp._traced.codecs.keys import hash_of, key_for, shared_key, words_of
+from jaxccomp._traced.codecs.operators import hash_of, key_for, shared_key, words_of
 from jaxccomp._traced.codecs.quantize import Integers, SmallFloats
 from jaxccomp._traced.codecs.sign import OneBit, Ternary, Threshold
 from jaxccomp._traced.codecs.sparse import RandomK, TopK
-from jaxccomp._traced.codecs.unchanged import Unchanged
 
 __all__ = [
     "CODECS",
@@ -63,7 +62,7 @@ def find(spec: str) -> Codec | None:
       UnknownNameError: for a codec without a fixed rate.
     """
     first = specs.parse(spec).stages[0]  # only a lossless one can follow
-    if (codec := custom.CODECS.find(first.name)) is not None:
+    if (codec := table.CODECS.find(first.name)) is not None:
         return Custom(codec, dict(first.options))
     return _find_own(first)
 

@@ -1,15 +1,28 @@
-"""bf16 and fp16: floats in a narrower type, rounded once, to nearest even or stochastically."""
+"""Codecs that encode each value alone: unchanged, or in a narrower float type (bf16, fp16)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from jaxccomp._traced.codecs.codec import INFINITY, Array, Codec, Wire
-from jaxccomp._traced.codecs.keys import draw
-from jaxccomp._traced.codecs.operators import bits_of, magnitude_of
+from jaxccomp._traced.codecs.operators import bits_of, draw, magnitude_of
+
+
+class Unchanged(Codec):
+    """Returns values of all dtypes unchanged.
+
+    A reduction is composed as with any codec: values are exchanged, reduced and gathered.
+    """
+
+    def encode(self, x: Array, key: Array | None = None) -> Wire:
+        return (x,)
+
+    def decode(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any = None) -> Array:
+        return wire[0].astype(to or dtype).reshape(shape)
 
 
 class Cast(Codec):

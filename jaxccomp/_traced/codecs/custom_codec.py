@@ -1,17 +1,127 @@
-"""Registered codecs (jaxccomp.toolkit) in the form of the package's JAX codecs."""
+"""Codecs that programs register (`jaxccomp.register_codec`): two functions, as a `Codec`."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxccomp import _jax, errors
-from jaxccomp._codecs.custom import CustomCodec
-from jaxccomp._traced.codecs.codec import Array, Codec, Wire
+from jaxccomp._codecs import specs, table
+from jaxccomp._codecs.table import CodecInfo, CustomCodec
+from jaxccomp._traced.codecs.codec import REAL_FLOATS, Array, Codec, Wire
+
+C = TypeVar("C", bound=type)
+
+_SIGNATURES = {
+    "encode": ("x", "options", "key"),
+    "decode": ("payload", "shape", "dtype", "options"),
+}
+
+
+def register_codec(name: str, **options: table.Value) -> Callable[[C], C]:
+    """Registers a class with two functions as a codec for all operations.
+
+    The class only holds the functions, and is never instantiated::
+
+        encode(x, options, key) -> payload
+        decode(payload, shape, dtype, options) -> x
+
+    ``x`` is an array of one of ``dtypes``: in reductions a flat piece of the operand, otherwise a
+    block of it in its shape. The payload is a pytree of arrays; their shapes and dtypes depend only
+    on the shape and dtype of ``x``. `decode` returns an array with the ``shape`` and ``dtype`` of
+    ``x``. Both are traced, and batched by ``vmap``. ``options`` has the options as attributes. The
+    class may also have
+
+    * ``dtypes``: names of the dtypes that it encodes, by default ``("float16", "bfloat16",
+      "float32", "float64")``; values of other dtypes are sent as they are;
+    * ``random = True``: `encode` gets a typed key of `jax.random`, which differs between ranks,
+      operations and steps; otherwise None;
+    * ``whole = True``: operands are not cut into pieces, of which one is encoded while another is
+      sent. Reductions always use flat pieces, one for each rank;
+    * ``lossless = True``: values are decoded bit for bit, so that error feedback is skipped;
+    * ``ratio`` and ``error``: texts for `jaxccomp.codecs.table`.
+
+    All ranks must register the same codecs before they trace programs that use them. Specs have the
+    usual form: ``"name:option=value"``, and ``"name|lossless"``, with which the engine encodes the
+    payload's bytes. Operations with the codec are composed of the engine's operations, or, with
+    ``backend="xla"``, of jax.lax: a reduction exchanges the encoded parts of the ranks, decodes and
+    sums them, and gathers the encoded sums (CaSync in HiPress, SOSP 2021).
+
+    A class that is defined again, as in a notebook, replaces the earlier one, and programs compiled
+    with that are recompiled.
+
+    Args:
+      name: the name in specs: of a to z, 0 to 9 and ``_``.
+      **options: the options in specs, with defaults: numbers and bools.
+
+    Raises:
+      NameTakenError: when the name is taken or invalid.
+      CodecError: when a function is missing or has other arguments, or an option is neither number
+        nor bool.
+
+    Example:
+      >>> import jax.numpy as jnp, jaxccomp
+      >>> @jaxccomp.register_codec("halves", steps=100)
+      ... class Halves:
+      ...     '''One scale for all.'''
+      ...     def encode(x, options, key):
+      ...         scale = jaxccomp.toolkit.greatest(x) / options.steps
+      ...         return jnp.round(x / jnp.where(scale > 0, scale, 1)).astype(jnp.int8), scale
+      ...     def decode(payload, shape, dtype, options):
+      ...         codes, scale = payload
+      ...         return (codes * scale).astype(dtype)
+      >>> report = jaxccomp.toolkit.check("halves")
+      >>> round(report.ratio, 1), report.contraction > 0.99
+      (4.0, True)
+    """
+
+    def register(functions: C) -> C:
+        source = f"{functions.__module__}.{functions.__qualname__}"
+        encode, decode = (_function(name, functions, each) for each in _SIGNATURES)
+        info = CodecInfo(
+            name,
+            description=(inspect.getdoc(functions) or source).splitlines()[0],
+            ratio=getattr(functions, "ratio", ""),
+            error=getattr(functions, "error", ""),
+            lossless=getattr(functions, "lossless", False),
+            dtypes=tuple(getattr(functions, "dtypes", REAL_FLOATS)),
+            options=tuple(table.option_info(*item) for item in options.items()),
+        )
+        specs.register(
+            table.CustomCodec(
+                info,
+                options,
+                encode,
+                decode,
+                random=getattr(functions, "random", False),
+                whole=getattr(functions, "whole", False),
+                source=source,
+            )
+        )
+        return functions
+
+    return register
+
+
+def _function(codec: str, functions: type, name: str) -> Callable[..., object]:
+    expected = _SIGNATURES[name]
+    function = getattr(functions, name, None)
+    given = tuple(inspect.signature(function).parameters) if callable(function) else None
+    if given is None or len(given) != len(expected):
+        raise errors.CodecError(
+            f"codec {codec!r}: {functions.__qualname__} needs a function {name}"
+            f"({', '.join(expected)}), "
+            + ("but has none." if given is None else f"not {name}({', '.join(given)}).")
+        )
+    return function
+
+
+# --- Registered codecs in the form of the package's JAX codecs ------------------------------------
 
 # Types that XLA packs several to a byte.
 _NO_BYTES = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")

@@ -18,9 +18,9 @@ from jaxccomp._traced.codecs.codec import (
     Options,
     Wire,
 )
-from jaxccomp._traced.codecs.keys import draw
 from jaxccomp._traced.codecs.operators import (
     bits_of,
+    draw,
     float_of,
     join_blocks,
     magnitude_of,

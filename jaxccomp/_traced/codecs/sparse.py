@@ -11,8 +11,7 @@ from jax import lax
 
 from jaxccomp import errors
 from jaxccomp._traced.codecs.codec import NAN, Array, Codec, Options, Wire
-from jaxccomp._traced.codecs.keys import KIND, high_product
-from jaxccomp._traced.codecs.operators import magnitude_of
+from jaxccomp._traced.codecs.operators import KIND, high_product, magnitude_of
 
 _MOST = 2**31 - 1  # positions are int32
 

@@ -7,12 +7,12 @@ import pytest
 from contract import own_codec
 
 import jaxccomp as jcc
-from jaxccomp._codecs import custom
+from jaxccomp._codecs import table
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setattr(custom.CODECS, "_entries", {})
+    monkeypatch.setattr(table.CODECS, "_entries", {})
     own_codec.register()
 
 

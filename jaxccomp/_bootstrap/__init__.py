@@ -1,1 +1,0 @@
-"""Joins and leaves the other processes, and keeps this process's state about them."""

@@ -1,0 +1,1 @@
+"""Groups that lose and admit members; imported only for ``init(coordinator=)``."""

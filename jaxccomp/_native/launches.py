@@ -1,0 +1,138 @@
+"""What Python tells the engine about a program's launches: place and thread.
+
+A place is the dispatch stack: where in the Python program a launch is made (option
+``check_launches``). To the engine, a rank that leaves out one of many equal launches looks like one
+that is a launch behind. Source lines, and the step numbers of `step`, tell the two apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Iterator
+
+import jax
+
+_PACKAGES = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, jax.__file__)
+)
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+
+# By thread: each has a loop of its own.
+_steps: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
+# Threads in which this package currently launches programs of its own.
+_of_this_package: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def step(number: int) -> None:
+    """Sets the step number of this thread's next launches, for the option ``check_launches``.
+
+    With that option on, launches of programs with collectives must have the same number on all
+    ranks, or all get an error that names both; so must operations and messages on an ordered
+    communicator. This finds a rank that leaves out one of the equal launches of a loop, which the
+    engine cannot see otherwise. Without the option it does nothing.
+
+    Args:
+      number: any integer, the same on all ranks at the same step.
+
+    Example:
+      >>> import jaxccomp
+      >>> for number in range(3):
+      ...     jaxccomp.step(number)
+    """
+    _steps[threading.current_thread()] = int(number)
+
+
+@contextlib.contextmanager
+def left_out() -> Iterator[None]:
+    """Excludes this thread's launches from the comparison: they are this package's own."""
+    thread = threading.current_thread()
+    _of_this_package.add(thread)
+    try:
+        yield
+    finally:
+        _of_this_package.discard(thread)
+
+
+@contextlib.contextmanager
+def own_settings() -> Iterator[None]:
+    """Overrides the program's JAX settings in a thread of this package.
+
+    For instance, weights may have NaNs although the program sets ``jax_debug_nans``.
+    """
+    with (
+        left_out(),
+        jax.debug_nans(False),
+        jax.debug_infs(False),
+        jax.disable_jit(False),
+        jax.transfer_guard("allow"),
+    ):
+        yield
+
+
+def launch_place() -> str:
+    """The place of the current launch: the step, and source lines, innermost first.
+
+    Frames of JAX, of this package and of Python's library are left out. XLA may run a launch on a
+    thread of its own; then the main thread has made it, and waits for it while the option is on.
+    """
+    launcher, places = _this_thread(), []
+    if launcher in _of_this_package:
+        return ""
+    if launcher is not None:
+        places = _places(sys._getframe())
+    if not places:
+        launcher = threading.main_thread()
+        places = _places(sys._current_frames().get(launcher.ident))
+    if (number := _steps.get(launcher)) is not None:
+        places.insert(0, f"step {number}")
+    return " < ".join(places)
+
+
+def _this_thread() -> threading.Thread | None:
+    """The current thread; None for XLA's, for which ``current_thread`` would leak a dummy."""
+    ident, main = threading.get_ident(), threading.main_thread()
+    if ident == main.ident:
+        return main
+    return next((thread for thread in threading.enumerate() if thread.ident == ident), None)
+
+
+def _places(frame: types.FrameType | None) -> list[str]:
+    places = []
+    while frame is not None:
+        if name := _shown(frame.f_code.co_filename):
+            places.append(f"{name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return places
+
+
+@functools.lru_cache(4096)
+def _shown(path: str) -> str:
+    """A file's name; empty for files that are left out."""
+    is_library = path.startswith(_STDLIB) and "site-packages" not in path
+    is_left_out = is_library or path.startswith((*_PACKAGES, "<frozen"))
+    return "" if is_left_out else os.path.basename(path)
+
+
+# --- Names of threads -----------------------------------------------------------------------------
+
+_WORKER = re.compile(r"_\d+$")  # the number of a worker in its ThreadPoolExecutor
+_FOREIGN = "Dummy-"  # threads not started by Python, such as XLA's
+
+
+def thread_name() -> str:
+    """The calling thread's name; empty for the main thread, "?" for one not started by Python.
+
+    It is the same on all ranks if these start the same threads. The workers of a pool share one
+    name, since any of them may get a task.
+    """
+    thread = threading.current_thread()
+    if thread is threading.main_thread():
+        return ""
+    return "?" if thread.name.startswith(_FOREIGN) else _WORKER.sub("", thread.name)

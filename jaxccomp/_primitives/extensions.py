@@ -1,0 +1,217 @@
+"""Calls of backends and of algorithms that programs have registered."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from jaxccomp import codecs, errors
+from jaxccomp._call import Call, has_row_per_rank, result_shape
+from jaxccomp._native import algorithms, engine
+from jaxccomp._native.registry import Registry
+from jaxccomp._primitives import composed
+from jaxccomp.comm import Communicator
+
+# --- Backends -------------------------------------------------------------------------------------
+
+Array = Any
+
+OWN = ("auto", "native", "mpi", "xla")
+# Operations with one operand, one result, and a shape that follows from the call. Messages between
+# two ranks need matching, and ragged blocks packing, which only this package's backends have.
+OPERATIONS = (
+    *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter"),
+    *("alltoall", "allgatherv", "gatherv", "scatterv", "reduce_scatterv", "alltoallv"),
+    *("permute", "scan", "exscan"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class BackendCall:
+    """The operation that a backend's function must run on its operand.
+
+    Attributes:
+      operation: such as "allreduce".
+      size: the number of ranks, in each group.
+      axis_names: of the surrounding shard_map, pmap or vmap; empty between processes.
+      axis_index_groups: as in `jax.lax`, or None.
+      comm: the communicator of processes, or None along axes.
+      op: "sum", "mean", "prod", "min", "max", "and", "or" or "xor"; empty without a reduction.
+      root: of rooted operations, else -1.
+      counts: for v-variants the rows of each rank, or the flat matrix source by destination.
+      pairs: of "permute": (source, destination) by rank.
+      reverse: of a scan: whether it begins at the last rank.
+      result_shape: the shape that the result must have.
+    """
+
+    operation: str
+    size: int
+    axis_names: tuple[Hashable, ...]
+    axis_index_groups: tuple[tuple[int, ...], ...] | None
+    comm: Communicator | None
+    op: str
+    root: int
+    counts: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+    reverse: bool
+    result_shape: tuple[int, ...]
+
+
+Function = Callable[[Array, BackendCall], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """A registered backend.
+
+    Attributes:
+      name: for ``backend=``.
+      functions: by operation.
+      communicators: whether it supports calls between processes.
+      source: the module and name of its object.
+    """
+
+    name: str
+    functions: Mapping[str, Function]
+    communicators: bool
+    source: str
+
+
+BACKENDS: Registry[Backend] = Registry("backend", lambda scope: OWN)
+
+
+def add(backend: Backend) -> None:
+    """Registers a backend.
+
+    Raises:
+      NameTakenError: when the name is taken or invalid.
+      BackendError: when it has no operation.
+    """
+    if not backend.functions:
+        raise errors.BackendError(
+            f"backend {backend.name!r}: {backend.source} has no operation; it may have "
+            f"{errors.listed(OPERATIONS)}."
+        )
+    BACKENDS.add(backend)
+
+
+def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> None:
+    """Check that a backend has an operation.
+
+    Raises:
+      BackendError: when it has not; the text lists its operations.
+    """
+    if operation not in OPERATIONS:
+        raise errors.BackendError(
+            f"{operation} has no backend={backend.name!r}: registered backends may have "
+            f'{errors.listed(OPERATIONS)}. Leave backend="auto".'
+        )
+    if not along_axis and not backend.communicators:
+        raise errors.BackendError(
+            f"{operation}: backend={backend.name!r} communicates along an axis alone: give "
+            'axis_name=, or leave backend="auto" to communicate between processes.'
+        )
+    if codecs.is_raw(codec):
+        _function(backend, operation)
+
+
+def is_composed(call: Call) -> bool:
+    """Return whether a call is composed of other calls, because backends have no codecs."""
+    return not codecs.is_raw(call.codec) or call.referenced or call.feedback
+
+
+def run(call: Call, operands: Sequence[Array]) -> list[Array]:
+    """Runs ``call`` by its backend, or composed of raw operations of the backend."""
+    if is_composed(call):
+        return composed.run(call, operands, composed.by_first_stage(call.codec))
+    backend = BACKENDS.find(call.backend)
+    assert backend is not None
+    function = _function(backend, call.collective)
+    return [_checked(backend, call, x, function) for x in operands]
+
+
+def _function(backend: Backend, operation: str) -> Function:
+    function = backend.functions.get(operation)
+    if function is None:
+        raise errors.BackendError(
+            f"backend {backend.name!r} has no {operation}, which this call is, or which its codec "
+            f"or its derivative needs; it has {errors.listed(backend.functions)}."
+        )
+    return function
+
+
+def _checked(backend: Backend, call: Call, x: Array, function: Function) -> Array:
+    shape = result_shape(call, x.shape)
+    result = function(x, _described(call, shape))
+    given = getattr(result, "shape", None), getattr(result, "dtype", None)
+    if given != (shape, x.dtype):
+        raise errors.BackendError(
+            f"backend {backend.name!r}: {call.collective} of {x.dtype}{list(x.shape)} gives an "
+            f"array of shape {list(shape)} and of that dtype; {backend.source} gave {given[1]} of "
+            f"shape {given[0]}."
+        )
+    return result
+
+
+def _described(call: Call, shape: tuple[int, ...]) -> BackendCall:
+    return BackendCall(
+        operation=call.collective,
+        size=call.size,
+        axis_names=call.axes,
+        axis_index_groups=call.groups,
+        comm=call.comm,
+        op=call.reduce_op,
+        root=call.root,
+        counts=call.counts,
+        pairs=tuple(zip(call.pairs[::2], call.pairs[1::2], strict=True)),
+        reverse=call.reverse,
+        result_shape=shape,
+    )
+
+
+# --- Algorithms, whose schedules are built when a call is lowered ---------------------------------
+
+# The alignment of tensors in a block (kBlockAlign in csrc/collective/schedule.h).
+_ALIGN = 64
+
+
+def algorithm_of(call: Call, avals: Sequence[Any]) -> str:
+    """Return the call's algorithm for the engine.
+
+    Args:
+      call: as lowered for the engine.
+      avals: shapes and dtypes of the operands to send.
+
+    Raises:
+      ScheduleError: when the schedules of a registered algorithm are wrong or cannot be built.
+    """
+    if algorithms.find(call.collective, call.algorithm) is None:
+        return call.algorithm
+    block_bytes = 0
+    for aval in avals:
+        shape = aval.shape[1:] if has_row_per_rank(call) else aval.shape
+        if not all(isinstance(size, int) for size in shape):
+            raise errors.ScheduleError(
+                f"{call.collective}: algorithm={call.algorithm!r} is registered by the program, "
+                f"and its schedules are made for shapes that are known, not for {aval.shape}. "
+                'Export the program with shapes that are, or with algorithm="auto".'
+            )
+        block_bytes = -(-block_bytes // _ALIGN) * _ALIGN + math.prod(shape) * aval.dtype.itemsize
+    problem = algorithms.Problem(
+        call.size,
+        block_bytes,
+        root=max(call.root, 0),
+        coded=_codes_any(call, avals),
+        feedback=call.feedback,
+        reverse=call.reverse,
+    )
+    return algorithms.for_engine(call.collective, call.algorithm, problem)
+
+
+def _codes_any(call: Call, avals: Sequence[Any]) -> bool:
+    if call.codec == "raw":
+        return False
+    coded = set(engine.load().describe_codec(call.codec)["dtypes"])
+    return not coded.isdisjoint(aval.dtype.name for aval in avals)

