@@ -14,7 +14,7 @@ import operator
 import os
 from collections.abc import Mapping
 
-from jaxccomp._native import engine, tables
+from jaxccomp._native import engine, terminal
 
 _COMBINE = {"peak_bytes": max, "bound_bytes": max}
 
@@ -173,7 +173,7 @@ class CallLog:
     def __str__(self) -> str:
         if not self.rows:
             return "no calls"
-        lines = tables.lines([_HEAD, *map(_cells, self.rows)])
+        lines = terminal.lines([_HEAD, *map(_cells, self.rows)])
         since = datetime.datetime.fromtimestamp(self.since).isoformat(" ", "seconds")
         return "\n".join([*lines, f"since {since}"])
 

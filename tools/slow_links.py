@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxccomp import codecs
-from jaxccomp._native import tables
+from jaxccomp._native import terminal
 from jaxccomp.optim import _sparse_loco
 
 EVERY = 30
@@ -56,7 +56,7 @@ def table() -> str:
         sent = [sent_bytes(codec, every, ranks) for ranks in RANKS]
         seconds = [each * PARAMETERS * 8 / LINK_BITS for each in sent]
         rows.append([name, *(f"{x:.3g}" for x in sent + seconds)])
-    return tables.markdown(head, rows, "<" + ">" * (len(head) - 1)) + "\n"
+    return terminal.markdown(head, rows, "<" + ">" * (len(head) - 1)) + "\n"
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ from jaxccomp._jax.primitives import (
     KEPT,
     ORDERED,
     aval_of,
+    depends_on_values,
     instantiate,
     is_tracer,
     is_undefined,
@@ -84,7 +85,6 @@ from jaxccomp._jax.source_lines import (
     this_line,
     where,
 )
-from jaxccomp._jax.unknown_values import depends_on_values
 
 __all__ = [
     "AxisName",

@@ -182,3 +182,26 @@ def zero_cotangent(undefined: Any) -> Any:
 
 internals.at_import("effects", register_effects)
 internals.at_import("failed tokens", drop_failed_tokens)
+
+
+# JAX's errors for a shape that depends on values.
+_DEPENDS_ON_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+# Texts of JAX's plain IndexError or TypeError for the same reason. The last is in all errors that
+# name a tracer (JAX 0.12), the others are of single functions.
+_TEXTS_OF_DEPENDENCE = (
+    "must be static integers",
+    "sequences of concrete values",
+    "must have static start/stop/step",
+    "was not available in Python because",
+)
+
+
+def depends_on_values(error: Exception) -> bool:
+    """Return whether JAX has raised ``error`` because a shape depends on values."""
+    known = any(text in str(error) for text in _TEXTS_OF_DEPENDENCE)
+    return known or isinstance(error, _DEPENDS_ON_VALUES)

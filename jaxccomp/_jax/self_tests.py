@@ -29,7 +29,6 @@ from jaxccomp._jax import (
     lowering,
     primitives,
     source_lines,
-    unknown_values,
 )
 
 Array = Any
@@ -682,7 +681,7 @@ def values_unknown_in_traces() -> None:
             jax.eval_shape(case, _X, jnp.int32(1))
         except (IndexError, TypeError) as error:
             _expect(
-                unknown_values.depends_on_values(error),
+                primitives.depends_on_values(error),
                 f"the error of {name} is not recognised: {internals.reason_of(error)}",
             )
         else:

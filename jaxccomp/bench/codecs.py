@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from jaxccomp import codecs
-from jaxccomp._native import engine, tables
+from jaxccomp._native import engine, terminal
 from jaxccomp._native.version import __version__
 from jaxccomp.bench import machine
 from jaxccomp.bench.files import Tensor
@@ -168,7 +168,7 @@ def markdown(rows: list[Row]) -> str:
             ]
             table.append(cells)
         lines += [f"**{kind[0]}, {kind[1]}** (memcpy: {limits} GB/s)", ""]
-        lines += [tables.markdown(heads, table), ""]
+        lines += [terminal.markdown(heads, table), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -9,12 +9,12 @@ import pathlib
 import sys
 
 from jaxccomp import codecs, errors
-from jaxccomp._native import tables
+from jaxccomp._native import terminal
+from jaxccomp._native.terminal import names, parse_size
 from jaxccomp._runtime.environment import launcher
 from jaxccomp.bench import calls, files, launch, machine
 from jaxccomp.bench import codecs as bench
 from jaxccomp.bench.team import Team
-from jaxccomp.cli.terminal import names, parse_size
 
 # --- Codecs beside memcpy: ratio, speed, error ----------------------------------------------------
 
@@ -139,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     cells = [
         (row["op"], str(row["size_bytes"]), f"{row['median_us']:.1f}", row["codec"]) for row in rows
     ]
-    print(*tables.lines([("operation", "bytes", "us", "codec"), *cells], "<>><"), sep="\n")
+    print(*terminal.lines([("operation", "bytes", "us", "codec"), *cells], "<>><"), sep="\n")
     if arguments.json:
         lines = [{"machine": machine.facts(), "ranks": team.size}, *rows]
         text = "".join(json.dumps(line) + "\n" for line in lines)

@@ -18,7 +18,7 @@ import jaxlib
 
 from jaxccomp import codecs, config, errors
 from jaxccomp._jax import hooks
-from jaxccomp._native import algorithms, engine, registry, tables
+from jaxccomp._native import algorithms, engine, registry, terminal
 from jaxccomp._native.version import __version__
 from jaxccomp._primitives import extensions
 from jaxccomp._runtime import mpi, ucx
@@ -285,7 +285,7 @@ def codec_table() -> str:
         )
         for info in codecs.table().values()
     ]
-    return tables.markdown(("codec", "what", "ratio", "error", "options"), rows) + "\n"
+    return terminal.markdown(("codec", "what", "ratio", "error", "options"), rows) + "\n"
 
 
 def _findings(known: Mapping[str, Any]) -> Iterator[dict[str, str]]:

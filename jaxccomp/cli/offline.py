@@ -8,8 +8,8 @@ import json
 
 from jaxccomp import schedules
 from jaxccomp import trace as traces
-from jaxccomp._native import tables
-from jaxccomp.cli.terminal import parse_size
+from jaxccomp._native import terminal
+from jaxccomp._native.terminal import parse_size
 from jaxccomp.schedules import _plans
 
 
@@ -120,7 +120,7 @@ def _predictions(rows: list[schedules.Prediction]) -> list[str]:
         )
         times = (f"{row.seconds * 1e3:.3f} ms", f"{row.link_bytes / (1 << 20):.1f} MiB", floor)
         lines.append((row.algorithm, *times, f"{row.busy_cores:.0%}: {parts or '-'}"))
-    return tables.lines(lines, "<>>><")
+    return terminal.lines(lines, "<>>><")
 
 
 class Plan:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from jaxccomp import errors
-from jaxccomp._native import tables
+from jaxccomp._native import terminal
 from jaxccomp._native.version import __version__
 from jaxccomp.cli import tune_links
 from jaxccomp.launch import gpus, mps, signals, tuning
@@ -24,7 +24,9 @@ _HEADINGS = ("", "processes", "batch", "per device", "samples/s", "lowest", "hig
 def table(results: Sequence[Result]) -> str:
     """A row for each case, with its ratio to one process, or the reason why it was not measured."""
     base = results[0].median
-    head, *lines = tables.lines([_HEADINGS, *(_cells(each, base) for each in results)], "<>>>>>>>")
+    head, *lines = terminal.lines(
+        [_HEADINGS, *(_cells(each, base) for each in results)], "<>>>>>>>"
+    )
     for i, result in enumerate(results):
         if result.median is None:
             lines[i] += f"  not measured: {result.error.splitlines()[0]}"

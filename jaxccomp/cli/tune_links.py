@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import codecs, config, errors, schedules
-from jaxccomp._native import json_files, tables
+from jaxccomp._native import json_files, terminal
 from jaxccomp.bench import files, profile, team
 from jaxccomp.bench.team import Team
 
@@ -129,7 +129,7 @@ def table(made: Mapping[str, Any]) -> str:
         for dtype, each in row["dtypes"].items():
             speeds = (f"{each[f'{what}_bytes_per_second'] / 1e9:.2f}" for what in rates)
             rows.append((spec, dtype, f"{each['ratio']:.2f}", *speeds))
-    lines += tables.lines(rows, "<<>>>>")
+    lines += terminal.lines(rows, "<<>>>>")
     return "\n".join(lines)
 
 

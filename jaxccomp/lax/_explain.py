@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
-from jaxccomp._native import tables
+from jaxccomp._native import terminal
 from jaxccomp._primitives import planning
 
 P = ParamSpec("P")
@@ -79,7 +79,7 @@ class Explanation:
         return plans
 
     def __str__(self) -> str:
-        return "\n".join(tables.lines([_COLUMNS, *map(_texts, self.calls)]))
+        return "\n".join(terminal.lines([_COLUMNS, *map(_texts, self.calls)]))
 
 
 def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:

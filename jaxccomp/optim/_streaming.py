@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,12 @@ from jax.tree_util import keystr
 
 from jaxccomp import errors
 from jaxccomp._api.arguments import make_call
-from jaxccomp._api.background import Background
+from jaxccomp._native import launches
 from jaxccomp.optim._outer import Outer, check_alike
 from jaxccomp.optim._states import OuterState, StreamingState, require_floating
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Streaming:
         self._begins = [p * every // fragments for p in range(fragments)]
         self._outer = outer
         self._name = name
-        self._background = Background(name)
+        self._background = _Background(name)
         self._step = jax.jit(self._outer_step, static_argnames="comm")
         self._mix = jax.jit(functools.partial(_mix, mixing))
         self._exchanges: dict[int, _Exchange] = {}
@@ -304,3 +308,28 @@ def _mix(mixing: float, own: Any, outer: Any, finite: Any) -> Any:
 
 def _replaced(params: Any, new: dict[str, Any]) -> Any:
     return jax.tree_util.tree_map_with_path(lambda path, leaf: new.get(keystr(path), leaf), params)
+
+
+class _Background:
+    """Calls functions in order, in its own thread.
+
+    On CPUs JAX runs the programs of one thread in order: an operation that waits for other ranks
+    delays the next program of its thread. Programs of different threads run concurrently.
+    """
+
+    def __init__(self, name: str):
+        """Starts no thread yet.
+
+        Args:
+          name: the thread's name, by which the engine matches launches; the same on all ranks.
+        """
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"jaxccomp-{name}")
+
+    def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a call of ``function``. The interpreter exits only after it has returned."""
+
+        def run() -> T:
+            with launches.own_settings():
+                return function(*args, **kwargs)
+
+        return self._executor.submit(run)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._native import algorithms, json_files, tables
+from jaxccomp._native import algorithms, json_files, terminal
 from jaxccomp._native.version import __version__
 
 VERSION = 1
@@ -203,7 +203,7 @@ class Plans:
             (", ".join(self.lines.get(call, ())), str(call), str(plan))
             for call, plan in self.calls.items()
         ]
-        return "\n".join(tables.lines(rows)) or "no calls"
+        return "\n".join(terminal.lines(rows)) or "no calls"
 
 
 @dataclasses.dataclass(frozen=True)

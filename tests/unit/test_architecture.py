@@ -287,7 +287,7 @@ def test_no_file_sees_itself_through_others():
 def test_the_top_sheets_are_small():
     for graph in (structure.rooms(PYTHON), structure.rooms(CPP)):
         assert len(graph) < 30
-        assert sum(map(len, graph.values())) < 110
+        assert sum(map(len, graph.values())) < 112
 
 
 def test_circles_are_found():

@@ -9,8 +9,9 @@ from bench import __main__ as beside_peers
 from bench import bars, compare, contenders, report, worker
 
 from jaxccomp import errors
+from jaxccomp._native import terminal
 from jaxccomp.bench import launch
-from jaxccomp.cli import main, terminal
+from jaxccomp.cli import main
 
 OPERATIONS = compare.OPERATIONS
 

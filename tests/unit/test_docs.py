@@ -13,7 +13,7 @@ from testbed import __main__ as command_line
 
 import jaxccomp
 from jaxccomp._codecs import frames, specs, table
-from jaxccomp._native import tables
+from jaxccomp._native import terminal
 from jaxccomp.cli import doctor
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, ca
     assert shown == capsys.readouterr().out and shown.count("\n") > 2
 
 
-@pytest.mark.parametrize("module", [frames, specs, tables], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [frames, specs, terminal], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module, monkeypatch):
     monkeypatch.setattr(table.CODECS, "_entries", {})  # an example registers a codec
     failed, tried = doctest.testmod(module)

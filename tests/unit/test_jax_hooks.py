@@ -27,9 +27,8 @@ from jaxccomp._jax import (
     lowering,
     primitives,
     source_lines,
-    unknown_values,
 )
-from jaxccomp.cli import doctor_facts, main
+from jaxccomp.cli import doctor, main
 
 HOOKS = {hook.name: hook for hook in hooks.HOOKS}
 _REMOVED = object()
@@ -149,7 +148,7 @@ REMOVALS = {
     "jax.distributed": [
         lambda patch: change(patch, distributed, "distributed", global_state=_REMOVED)
     ],
-    "unknown values": [lambda patch: patch.setattr(unknown_values, "_TEXTS", ())],
+    "unknown values": [lambda patch: patch.setattr(primitives, "_TEXTS_OF_DEPENDENCE", ())],
 }
 
 
@@ -157,7 +156,7 @@ REMOVALS = {
 def no_earlier_results():
     """Forgets results of self-tests, and the warnings given."""
     yield
-    doctor_facts._hooks.cache_clear()
+    doctor._hooks.cache_clear()
     hooks.require.cache_clear()
     internals._warned.clear()
 
@@ -198,7 +197,7 @@ def test_doctor_names_a_removed_hook(name, remove, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         remove(patch)
         patch.setattr(hooks, "HOOKS", (HOOKS[name],))
-        doctor_facts._hooks.cache_clear()
+        doctor._hooks.cache_clear()
         assert main.main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("error    " + name)

@@ -10,7 +10,7 @@ from testbed import scenario
 
 from bench import compare, contenders, report
 from jaxccomp import errors
-from jaxccomp.cli.terminal import names, parse_size
+from jaxccomp._native.terminal import names, parse_size
 
 _ALWAYS = ("jaxccomp", "empty", "memory")
 

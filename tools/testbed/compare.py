@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp._native import terminal
 from jaxccomp._runtime import ucx
-from jaxccomp.cli import terminal
 from testbed import collectives, inputs, results, scenario, turns
 from testbed.bed import Testbed
 from testbed.cases import SCENARIOS, Scenario

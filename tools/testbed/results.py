@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from jaxccomp._native import tables
+from jaxccomp._native import terminal
 from testbed.cases import Case
 
 MPIS = ("mpich", "openmpi")
@@ -173,7 +173,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     columns = [(head, how, [cell(line) for line in shown]) for head, how, cell in _COLUMNS]
     columns = [column for column in columns if any(column[2])] or columns
     heads, align, cells = zip(*columns, strict=True)
-    table = tables.markdown(heads, zip(*cells, strict=True), "".join(align))
+    table = terminal.markdown(heads, zip(*cells, strict=True), "".join(align))
     failed = [
         f"{line['op']}, {line['contender']}, {line['setting']}: {line['error']}"
         for line in lines

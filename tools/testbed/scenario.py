@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jaxccomp import errors
-from jaxccomp._native import json_files, tables
+from jaxccomp._native import json_files, terminal
 from jaxccomp.bench import machine
 from testbed import __main__ as command_line
 from testbed import workers
@@ -102,7 +102,7 @@ def options(given: argparse.Namespace, *names: str) -> list[str]:
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
     """A Markdown table whose first ``texts`` columns are aligned to the left."""
-    return tables.markdown(heads, rows, "<" * texts + ">" * (len(heads) - texts))
+    return terminal.markdown(heads, rows, "<" * texts + ">" * (len(heads) - texts))
 
 
 def rounded(x: float) -> float:

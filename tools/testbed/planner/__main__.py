@@ -23,9 +23,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxccomp import errors, schedules
-from jaxccomp._native import json_files
+from jaxccomp._native import json_files, terminal
 from jaxccomp.bench import machine
-from jaxccomp.cli import terminal
 from testbed import inputs, scenario, tuned, workers
 from testbed.bed import Testbed
 from testbed.planner import points, report
