@@ -7,6 +7,7 @@ Every exception is a :class:`JaxccompError` and also the built-in class that a c
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
 
 
@@ -117,3 +118,12 @@ def unknown(kind: str, given: object, valid: Iterable[str], hint: str = "") -> U
     guess = f" Did you mean {close[0]!r}?" if close else ""
     tail = f" {hint}" if hint else ""
     return UnknownNameError(f"unknown {kind} {given!r}; valid: {listed(valid)}.{guess}{tail}")
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Warn the caller's caller that a name of version 0.1 will be removed in 0.3."""
+    warnings.warn(
+        f"{old} is deprecated, and will be removed in version 0.3: use {new}",
+        DeprecationWarning,
+        stacklevel=3,
+    )

@@ -14,6 +14,7 @@ import operator
 import os
 from collections.abc import Mapping
 
+from jaxccomp import errors
 from jaxccomp._native import engine, terminal
 
 _COMBINE = {"peak_bytes": max, "bound_bytes": max}
@@ -111,7 +112,7 @@ class LoggedCall:
         lower bound for the time spent waiting for slower ranks; 0 if it receives nothing.
       median_seconds: of the last 64 calls. The first call of a program takes longer, since ranks
         compare the program.
-      most_seconds: of the slowest call.
+      max_seconds: of the slowest call.
     """
 
     operation: str
@@ -133,7 +134,13 @@ class LoggedCall:
     seconds: float
     wait_seconds: float
     median_seconds: float
-    most_seconds: float
+    max_seconds: float
+
+    @property
+    def most_seconds(self) -> float:
+        """`max_seconds`, under its name in version 0.1."""
+        errors.warn_renamed("LoggedCall.most_seconds", "max_seconds")
+        return self.max_seconds
 
 
 _LOGGED = tuple(field.name for field in dataclasses.fields(LoggedCall))
@@ -195,7 +202,7 @@ def _cells(row: LoggedCall) -> tuple[str, ...]:
         row.codec,
         str(row.calls) + (f" ({row.failed} failed)" if row.failed else ""),
         *map(format_bytes, (row.operand_bytes, row.sent_bytes, row.received_bytes)),
-        *map(_time, (row.seconds, row.wait_seconds, row.median_seconds, row.most_seconds)),
+        *map(_time, (row.seconds, row.wait_seconds, row.median_seconds, row.max_seconds)),
     )
 
 

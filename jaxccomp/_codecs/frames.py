@@ -12,7 +12,7 @@ from jaxccomp import errors
 from jaxccomp._codecs import specs
 from jaxccomp._native import engine
 
-_MOST_CHUNK_VALUES = 1 << 24
+_MAX_CHUNK_VALUES = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ def encode(
     reference = None if ref is None else _reference(ref, values.dtype, values.shape)
     if chunk_bytes < 1:
         raise errors.InvalidArgumentError(f"chunk_bytes must be at least 1, not {chunk_bytes}.")
-    chunk_values = min(max(chunk_bytes // values.dtype.itemsize, 1), _MOST_CHUNK_VALUES)
+    chunk_values = min(max(chunk_bytes // values.dtype.itemsize, 1), _MAX_CHUNK_VALUES)
     try:
         return engine.load().encode_frame(
             text,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _POLL_SECONDS = 0.05
-_MOST_ROUNDS = 4096
+_MAX_ROUNDS = 4096
 
 # Returns the decision, from the proposals by member; None while more proposals are awaited.
 Decide = Callable[[Mapping[int, Any]], Any]
@@ -163,8 +163,8 @@ class Rounds:
         self._changed.notify_all()
 
     def _add(self, name: str, member: int, value: Any, unique: bool) -> tuple[_Round, _Proposal]:
-        if name not in self._rounds and len(self._rounds) >= _MOST_ROUNDS:
-            raise ProposalRejected(f"{_MOST_ROUNDS} rounds of agreement wait here already")
+        if name not in self._rounds and len(self._rounds) >= _MAX_ROUNDS:
+            raise ProposalRejected(f"{_MAX_ROUNDS} rounds of agreement wait here already")
         round_ = self._rounds.setdefault(name, _Round())
         if unique and member in round_.proposals:
             raise ProposalRejected(

@@ -97,7 +97,7 @@ def _start_engine(state: World, worker: Any, readers: list[bool]) -> None:
 
 # --- Parameters, from the program or its environment ----------------------------------------------
 
-_LEAST_SECRET = 16
+_MIN_SECRET = 16
 _SECRET_VARIABLE = "JAXCCOMP_SECRET"
 _MAKES_SECRET = 'python -c "import secrets; print(secrets.token_hex(16))"'
 
@@ -137,10 +137,10 @@ def checked(
       InvalidArgumentError: for invalid parameters.
     """
     addresses = tuple(_parse_address(each.strip()) for each in coordinator.split(","))
-    if not secret or len(secret) < _LEAST_SECRET:
+    if not secret or len(secret) < _MIN_SECRET:
         given = "none was given" if not secret else f"the one given has {len(secret)}"
         raise errors.InvalidArgumentError(
-            f"coordinator= takes a secret of at least {_LEAST_SECRET} characters, by which the "
+            f"coordinator= takes a secret of at least {_MIN_SECRET} characters, by which the "
             f"processes of the job authenticate; {given}: set {_SECRET_VARIABLE} to the "
             f"same text for all of them; {_MAKES_SECRET} draws one."
         )

@@ -13,7 +13,7 @@ from typing import Any
 from jaxccomp import errors
 
 # The largest file that ranks share when they join; measured profiles have a few KiB.
-MOST_BYTES = 1 << 18
+MAX_BYTES = 1 << 18
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
@@ -36,7 +36,7 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def read(
-    path: str | os.PathLike[str], kind: str, remedy: str, most_bytes: int | None = MOST_BYTES
+    path: str | os.PathLike[str], kind: str, remedy: str, max_bytes: int | None = MAX_BYTES
 ) -> bytes:
     """Returns the bytes of a file, without checking them.
 
@@ -44,15 +44,15 @@ def read(
       path: the file.
       kind: the kind of file, for errors.
       remedy: how to write such a file, for errors.
-      most_bytes: the largest size allowed; None for any.
+      max_bytes: the largest size allowed; None for any.
 
     Raises:
       InvalidArgumentError: if the file is missing, empty, or too long.
     """
-    data = _read(path, kind, remedy, -1 if most_bytes is None else most_bytes + 1)
-    if not data or (most_bytes is not None and len(data) > most_bytes):
+    data = _read(path, kind, remedy, -1 if max_bytes is None else max_bytes + 1)
+    if not data or (max_bytes is not None and len(data) > max_bytes):
         raise errors.InvalidArgumentError(
-            f"the {kind} {str(path)!r} has {'no' if not data else f'more than {most_bytes}'} "
+            f"the {kind} {str(path)!r} has {'no' if not data else f'more than {max_bytes}'} "
             f"bytes; {remedy}."
         )
     return data

@@ -30,7 +30,7 @@ _MESSAGES = ("send", "recv", "sendrecv")
 # The number and the least size of pieces of an array: one piece is sent while the next is encoded.
 # More pieces would only cost more messages.
 _PIECES = 4
-_LEAST_PIECE_BYTES = 1 << 20
+_MIN_PIECE_BYTES = 1 << 20
 # Pieces do not cut blocks: this package's codecs have blocks of powers of two up to this.
 _PIECE_MULTIPLE = 4096
 _CUT = ("allreduce", "reduce", "bcast")
@@ -130,7 +130,7 @@ class _Composed:
     def _piece_length(self, codec: Codec, x: Array) -> int:
         if codec.whole or self.call.collective not in _CUT:
             return x.size
-        least = max(-(-x.size // self.how.pieces), _LEAST_PIECE_BYTES // x.dtype.itemsize)
+        least = max(-(-x.size // self.how.pieces), _MIN_PIECE_BYTES // x.dtype.itemsize)
         multiple = _PIECE_MULTIPLE * self.call.size
         return -(-least // multiple) * multiple
 

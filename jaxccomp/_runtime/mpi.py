@@ -26,7 +26,7 @@ _LOOKS_EVERY_SECONDS = 0.2
 # Tags on COMM_WORLD, used only when init() fails: the question "are you here?", and its answer.
 _WHO, _HERE = 32763, 32764
 _ANSWER_SECONDS = 1.0
-_MOST_ASKED = 512
+_MAX_ASKED = 512
 # Replace the checksum in the first member's answer if it has not received all rows.
 _MISSING, _CAME = -1, -2
 
@@ -214,7 +214,7 @@ class WorldDuplicates:
         """Return the ranks that do not answer; ranks that also wait here do answer."""
         world, status = self.mpi.COMM_WORLD, self.mpi.Status()
         size = world.Get_size()
-        if size > _MOST_ASKED:
+        if size > _MAX_ASKED:
             return "some"
         missing = set(range(size)) - {world.Get_rank()}
         self._sent += [world.Isend(b"", rank, _WHO) for rank in missing]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jaxccomp import config, errors
 from jaxccomp._native import engine
-from jaxccomp._native.json_files import MOST_BYTES, layout
+from jaxccomp._native.json_files import MAX_BYTES, layout
 from jaxccomp._runtime.peer_info import Row, Share, share_bytes
 from jaxccomp.schedules import Planner, _plans, parse_profile, read_profile
 from jaxccomp.schedules._plans import Plans
@@ -61,10 +61,10 @@ def _agree(option: str, share: Share, rows: Sequence[tuple[int, int]], mine: Own
         return None
     _check_equal(option, rows, mine)
     size, hashed = rows[0]
-    if not 0 < size <= MOST_BYTES:
+    if not 0 < size <= MAX_BYTES:
         raise errors.InitializationError(
             f"the {option} of rank 0 cannot have {size} bytes, which it says; at most "
-            f"{MOST_BYTES} are shared."
+            f"{MAX_BYTES} are shared."
         )
     data = share_bytes(share, mine.data or bytes(size))[0][:size]
     if _hash(data) != hashed:

@@ -31,14 +31,14 @@ from jaxccomp._runtime.peer_info import Share, share_bytes
 from jaxccomp._runtime.world import World
 
 # The oldest supported UCX 1 (csrc/transport/ucx/ucx_abi.h).
-LEAST_VERSION = (1, 17)
+MIN_VERSION = (1, 17)
 _SECRET_BYTES = 16
 _WORKER = b"worker of UCX"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 Derive = Callable[..., bytes]  # Rendezvous.derive
 _NO_GUARD = bytes(16)
 _LONGEST_ADDRESS = 1 << 16
-_MOST_SECONDS = 20
+_MAX_SECONDS = 20
 _ASKS = (
     "import ctypes, sys; ucp = ctypes.CDLL(sys.argv[1]); "
     "ucp.ucp_get_version_string.restype = ctypes.c_char_p; "
@@ -88,11 +88,11 @@ def _prefer_the_systems() -> None:
     # Query it in another process: once loaded, parts of an old UCX would replace the wheel's.
     command = [sys.executable, "-I", "-S", "-c", _ASKS, system]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_MAX_SECONDS)
         number = tuple(int(each) for each in done.stdout.strip().split(".")[:2])
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return
-    if number >= LEAST_VERSION:
+    if number >= MIN_VERSION:
         engine.load().add_library_path("ucp", system)
 
 

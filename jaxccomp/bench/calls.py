@@ -77,7 +77,7 @@ def _time(call: Callable[[], Any], count: int) -> float:
 
 # Some milliseconds of a core, 1 MiB of gradients, and twice 0.5 MiB of activations.
 _FEATURES, _LAYERS, _ROWS = 256, 4, 512
-_ROUNDS, _MOST_STEPS, _LEAST_STEPS, _ROUND_SECONDS = 3, 20, 3, 1.0
+_ROUNDS, _MAX_STEPS, _MIN_STEPS, _ROUND_SECONDS = 3, 20, 3, 1.0
 
 
 def measure_steps(team: Team) -> float:
@@ -125,6 +125,6 @@ def measure_steps(team: Team) -> float:
         return float(team.gather([time.perf_counter() - start]).max()) / steps
 
     run(1)  # compiles
-    steps = round(_ROUND_SECONDS / max(run(_LEAST_STEPS), 1e-9))
-    steps = min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+    steps = round(_ROUND_SECONDS / max(run(_MIN_STEPS), 1e-9))
+    steps = min(max(steps, _MIN_STEPS), _MAX_STEPS)
     return statistics.median(run(steps) for _ in range(_ROUNDS))

@@ -26,11 +26,11 @@ from jaxccomp.bench.team import PING_PONGS, Progress, Team, values
 
 # --- Links ----------------------------------------------------------------------------------------
 
-_MOST_PAIRS = 3  # within hosts
+_MAX_PAIRS = 3  # within hosts
 _SMALL_BYTES = 8
-_FIRST_BYTES, _MOST_BYTES = 1 << 20, 64 << 20
+_FIRST_BYTES, _MAX_BYTES = 1 << 20, 64 << 20
 # Within a host. Larger results would be received into new memory, and page faults measured.
-_MOST_BYTES_IN_MEMORY = 16 << 20
+_MAX_BYTES_IN_MEMORY = 16 << 20
 _LINK_SECONDS = 0.25  # target duration of a transfer
 # Links that differ by at most this fraction get the median of all: then one host can be simulated
 # for all.
@@ -38,7 +38,7 @@ _ALIKE = 0.15
 # CPU time of a message at both ends, which is subtracted from the measured latency: not measured
 # but assumed, processor_seconds and two tasks with the defaults of jaxccomp.schedules.
 _MESSAGE_SECONDS = {"host": 2 * 2e-6 + 2 * 2e-6, "link": 2 * 1e-5 + 2 * 2e-6}
-_LEAST_LATENCY = 1e-6
+_MIN_LATENCY = 1e-6
 
 
 def within_hosts(
@@ -46,10 +46,10 @@ def within_hosts(
 ) -> dict[str, float]:
     """Measures messages between processes of one host; at least one host must have several."""
     several = [members for members in hosts if len(members) > 1]
-    pairs = [(members[0], members[-1]) for members in several[:_MOST_PAIRS]]
+    pairs = [(members[0], members[-1]) for members in several[:_MAX_PAIRS]]
 
     def measure() -> list[float]:
-        rates = [_rate(team, {a: b}, _MOST_BYTES_IN_MEMORY)[b] for a, b in pairs]
+        rates = [_rate(team, {a: b}, _MAX_BYTES_IN_MEMORY)[b] for a, b in pairs]
         return [_latency(team, pairs, "host"), statistics.median(rates)]
 
     latency, rate = progress.step("messages within a host", 2, measure)
@@ -109,10 +109,10 @@ def _latency(team: Team, pairs: Sequence[tuple[int, int]], kind: str) -> float:
     for a, b in pairs:
         taken = team.time(team.ping_pongs(a, b), values(_SMALL_BYTES))
         found.append(float(team.gather([taken])[a, 0]) / (2 * PING_PONGS))
-    return max(statistics.median(found) - _MESSAGE_SECONDS[kind], _LEAST_LATENCY)
+    return max(statistics.median(found) - _MESSAGE_SECONDS[kind], _MIN_LATENCY)
 
 
-def _rate(team: Team, to: Mapping[int, int], most_bytes: int = _MOST_BYTES) -> dict[int, float]:
+def _rate(team: Team, to: Mapping[int, int], max_bytes: int = _MAX_BYTES) -> dict[int, float]:
     """By receiver, its bytes per second while all pairs transfer at once."""
     call = team.transfers(to)
     receivers = list(to.values())
@@ -123,7 +123,7 @@ def _rate(team: Team, to: Mapping[int, int], most_bytes: int = _MOST_BYTES) -> d
         return {r: size / max(taken[r] - empty[r], 1e-3 * taken[r]) for r in receivers}
 
     first = rates(_FIRST_BYTES)
-    size = int(min(max(min(first.values()) * _LINK_SECONDS, 1), most_bytes)) // 4 * 4
+    size = int(min(max(min(first.values()) * _LINK_SECONDS, 1), max_bytes)) // 4 * 4
     return first if size <= _FIRST_BYTES else rates(size)
 
 
@@ -152,7 +152,7 @@ def _links(team: Team, hosts: Sequence[Sequence[int]]) -> list[tuple[float, floa
 
 _CHUNK_BYTES = 1 << 19
 _MEMORY_BYTES = 16 << 20
-_LEAST_SECONDS, _MOST_SECONDS = 0.02, 0.25  # per codec
+_MIN_SECONDS, _MAX_SECONDS = 0.02, 0.25  # per codec
 
 
 def memory_rates(team: Team, progress: Progress) -> dict[str, float]:
@@ -161,7 +161,7 @@ def memory_rates(team: Team, progress: Progress) -> dict[str, float]:
     def measure() -> np.ndarray:
         values = np.ones(_MEMORY_BYTES // 4, np.float32)
         team.gather([0.0])  # a barrier
-        found = _measure("raw", values, _MOST_SECONDS)
+        found = _measure("raw", values, _MAX_SECONDS)
         return np.median(team.gather([found["copy_rate"], found["merge_rate"]]), axis=0)
 
     copy, merge = progress.step("memory", 2, measure)
@@ -194,7 +194,7 @@ def coding_rates(
         if tensor.values.dtype.name in engine.load().describe_codec(spec)["dtypes"]
     ]
     left = until - time.monotonic()
-    each = min(max(left / (2 * max(len(cases), 1)), _LEAST_SECONDS), _MOST_SECONDS)
+    each = min(max(left / (2 * max(len(cases), 1)), _MIN_SECONDS), _MAX_SECONDS)
     each = float(team.gather([each]).min())
     rows: dict[str, dict[str, list[Sequence[float]]]] = {}
     left_out = []

@@ -115,7 +115,7 @@ def _on_host(array: np.ndarray) -> jax.Array:
 
 CHECKPOINT_VERSION = 1
 # The largest checkpoint; a case has a few hundred bytes.
-MOST_CHECKPOINT_BYTES = 1 << 20
+MAX_CHECKPOINT_BYTES = 1 << 20
 
 
 class Progress:
@@ -177,7 +177,7 @@ class Progress:
         if not kept:
             return {}, ""
         try:
-            content = json_files.loads(kept, "it") if len(kept) <= MOST_CHECKPOINT_BYTES else None
+            content = json_files.loads(kept, "it") if len(kept) <= MAX_CHECKPOINT_BYTES else None
         except errors.InvalidArgumentError:
             content = None
         known = isinstance(content, dict) and content.get("unfinished") == CHECKPOINT_VERSION

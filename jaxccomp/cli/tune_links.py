@@ -90,7 +90,7 @@ def _kept(unfinished: pathlib.Path) -> bytes:
     """The checkpoint of an unfinished measurement, cut one byte above the size limit."""
     try:
         with unfinished.open("rb") as file:
-            return file.read(team.MOST_CHECKPOINT_BYTES + 1)
+            return file.read(team.MAX_CHECKPOINT_BYTES + 1)
     except FileNotFoundError:
         return b""
     except OSError as error:

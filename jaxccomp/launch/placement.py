@@ -95,7 +95,7 @@ def _whole_cores(pool: Collection[int], sys: pathlib.Path) -> list[set[int]]:
 
 # The maximum fraction of a GPU's memory that its ranks reserve together; contexts and libraries
 # need the rest. JAX's own default, for one process per GPU, is 0.75.
-MOST_MEMORY = 0.9
+MAX_MEMORY = 0.9
 _JAX_MEMORY = 0.75
 # JAX refuses to start when both are set; the second is the older name.
 MEMORY_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
@@ -109,7 +109,7 @@ class Settings:
       gpus: the GPUs of each host; None: each host searches its own.
       ranks_per_gpu: the number of ranks that share a GPU; None: as few as possible.
       memory_fraction: the fraction of a GPU's memory for each rank; None: the smaller of
-        `most_memory` and JAX's default.
+        `max_memory` and JAX's default.
       thread_percentage: the maximum percentage of a GPU's threads for a rank, under MPS.
       bind_cores: whether each rank is bound to its own cores.
       environment: variables for all ranks.
@@ -152,9 +152,9 @@ def with_service(
     )
 
 
-def most_memory(ranks_per_gpu: int) -> float:
+def max_memory(ranks_per_gpu: int) -> float:
     """Return the maximum fraction of a GPU's memory that each of its ranks may reserve."""
-    return MOST_MEMORY / ranks_per_gpu
+    return MAX_MEMORY / ranks_per_gpu
 
 
 def ranks_per_gpu(settings: Settings, gpus: int, ranks: int) -> int:
@@ -179,11 +179,11 @@ def ranks_per_gpu(settings: Settings, gpus: int, ranks: int) -> int:
             f"{ranks} ranks do not fit on {gpus} GPU(s) with {shared} rank(s) each: raise "
             f"--ranks-per-gpu to {math.ceil(ranks / gpus)}, or give fewer ranks (-n)."
         )
-    given, most = settings.memory_fraction, most_memory(shared)
+    given, most = settings.memory_fraction, max_memory(shared)
     if given is not None and not 0 < given <= most + 1e-9:
         raise errors.InvalidArgumentError(
             f"a memory fraction of {given:g} for each of {shared} rank(s) on a GPU: it must be "
-            f"more than 0 and at most {MOST_MEMORY}/{shared} = {most:.3g}, since the ranks "
+            f"more than 0 and at most {MAX_MEMORY}/{shared} = {most:.3g}, since the ranks "
             "reserve their parts at once and CUDA needs the rest."
         )
     percentage = settings.thread_percentage
@@ -216,7 +216,7 @@ def place(
         given["CUDA_VISIBLE_DEVICES"] = gpus[local_rank // shared].name
         fraction = settings.memory_fraction
         if fraction is None and shared > 1:
-            fraction = min(_JAX_MEMORY, most_memory(shared))
+            fraction = min(_JAX_MEMORY, max_memory(shared))
         if fraction is not None:
             given[MEMORY_VARIABLES[0]] = f"{fraction:.4g}"
         if settings.thread_percentage is not None:

@@ -35,7 +35,7 @@ class CollectiveRule:
       axis_name: a pattern of axes; one of the collective's axes must match.
       scope: a pattern of ``jax.named_scope``, ``transpose(jvp(encoder))/layer_1``; "" outside all.
       dtype: a pattern of dtypes; "floating" matches all floating dtypes.
-      least_bytes: the least size of an operand on each device. Small operands, such as a loss, a
+      min_bytes: the minimum size of an operand on each device. Small operands, such as a loss, a
         norm or a count, should be exact.
     """
 
@@ -44,15 +44,19 @@ class CollectiveRule:
     axis_name: str = "*"
     scope: str = "*"
     dtype: str = "floating"
-    least_bytes: int = 1024
+    min_bytes: int = 1024
+    least_bytes: dataclasses.InitVar[int | None] = None  # min_bytes in version 0.1
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, least_bytes: int | None) -> None:
+        if least_bytes is not None:
+            errors.warn_renamed("CollectiveRule(least_bytes=)", "min_bytes=")
+            object.__setattr__(self, "min_bytes", least_bytes)
         codecs.parse(self.codec)
         if not fnmatch.filter(COLLECTIVES, self.collective):
             raise errors.unknown("collective", self.collective, COLLECTIVES)
-        if self.least_bytes < 0:
+        if self.min_bytes < 0:
             raise errors.InvalidArgumentError(
-                f"CollectiveRule: least_bytes must be at least 0, not {self.least_bytes}."
+                f"CollectiveRule: min_bytes must be at least 0, not {self.min_bytes}."
             )
 
     @property
@@ -69,7 +73,7 @@ class CollectiveRule:
             fnmatch.fnmatchcase(site.collective, self.collective)
             and any(fnmatch.fnmatchcase(str(axis), self.axis_name) for axis in site.axes)
             and fnmatch.fnmatchcase(site.scope, self.scope)
-            and site.size_bytes >= self.least_bytes
+            and site.size_bytes >= self.min_bytes
         )
 
 

@@ -25,24 +25,28 @@ class Rule:
       codec: a spec; None: no codec.
       pattern: of the leaf's path, ``layers/0/kernel``: as for file names, with ``*``, ``?`` and
         ``[]``; ``*`` also matches ``/``.
-      least_bytes: the minimum size of a leaf.
+      min_bytes: the minimum size of a leaf.
       from_step: the first step, counted from 0, at which the rule applies: during warm-up gradients
         change too much for codecs that drop most values (Lin et al. 2018).
     """
 
     codec: codecs.CodecLike
     pattern: str = "*"
-    least_bytes: int = 0
+    min_bytes: int = 0
     from_step: int = 0
+    least_bytes: dataclasses.InitVar[int | None] = None  # min_bytes in version 0.1
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, least_bytes: int | None) -> None:
+        if least_bytes is not None:
+            errors.warn_renamed("Rule(least_bytes=)", "min_bytes=")
+            object.__setattr__(self, "min_bytes", least_bytes)
         codecs.parse(self.codec)
-        for name in ("least_bytes", "from_step"):
+        for name in ("min_bytes", "from_step"):
             if (value := getattr(self, name)) < 0:
                 raise errors.InvalidArgumentError(f"Rule: {name} must be at least 0, not {value}.")
 
     def takes(self, path: str, size_bytes: int) -> bool:
-        return fnmatch.fnmatchcase(path, self.pattern) and size_bytes >= self.least_bytes
+        return fnmatch.fnmatchcase(path, self.pattern) and size_bytes >= self.min_bytes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ Array = Any
 @operation
 def powersgd(
     rank: int = 2,
-    least_ratio: float = 2.0,
+    min_ratio: float = 2.0,
     seed: int = 0,
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
@@ -43,7 +43,7 @@ def powersgd(
 
     Args:
       rank: the rank of the approximation.
-      least_ratio: the minimum ratio of compression. Leaves below it, leaves of fewer than two
+      min_ratio: the minimum ratio of compression. Leaves below it, leaves of fewer than two
         dimensions and leaves that are not floating are sent uncompressed.
       seed: of the first bases. The same on all ranks.
       residual_dtype: as for `allreduce_gradients`.
@@ -57,6 +57,10 @@ def powersgd(
       ...                         optax.sgd(0.1, momentum=0.9))
     """
     optax = load_optax()
+    given: dict[str, Any] = options  # type: ignore[assignment]
+    if "least_ratio" in given:  # min_ratio in version 0.1
+        errors.warn_renamed("powersgd(least_ratio=)", "min_ratio=")
+        min_ratio = given.pop("least_ratio")
     if rank < 1:
         raise errors.InvalidArgumentError(f"powersgd: rank must be at least 1, not {rank}.")
     check_options("allreduce", op="mean", **options)
@@ -67,7 +71,7 @@ def powersgd(
         if len(shape) < 2 or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             return False
         rows, columns = math.prod(shape[:-1]), shape[-1]
-        return rows * columns >= least_ratio * rank * (rows + columns)
+        return rows * columns >= min_ratio * rank * (rows + columns)
 
     def init(params: Any) -> PowerSGDState:
         leaves, treedef = jax.tree.flatten(params)

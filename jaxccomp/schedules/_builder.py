@@ -14,7 +14,7 @@ _KINDS = ("send", "recv", "copy", "merge", "encode", "decode", "residual")
 _SPACES = ("input", "output", "scratch", "code", "residual")
 _NOWHERE = (0, 0, 0, 0)
 _ALIGN = 64
-_MOST_CHUNKS = 1 << 16
+_MAX_CHUNKS = 1 << 16
 # Fields of tasks are 32 bits wide.
 _MOST = (1 << 31) - 1
 
@@ -88,7 +88,7 @@ class Builder:
     def cut(self, slot: Slot) -> list[Slot]:
         """The chunks of a range, in order; none if it is empty."""
         size = slot.end - slot.begin
-        step = _up(max(self.chunk_bytes, -(-size // _MOST_CHUNKS), _ALIGN))
+        step = _up(max(self.chunk_bytes, -(-size // _MAX_CHUNKS), _ALIGN))
         return [
             Slot(slot.space, slot.block, begin, min(begin + step, slot.end))
             for begin in range(slot.begin, slot.end, step)

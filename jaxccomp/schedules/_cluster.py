@@ -66,7 +66,7 @@ class Codec:
       encode_bytes_per_second: encoding.
       decode_bytes_per_second: decoding.
       merge_bytes_per_second: decoding and adding in one pass.
-      most_code_bytes: size of a code buffer, per byte of raw values.
+      max_code_bytes: size of a code buffer, per byte of raw values.
       lossless: whether decoding restores the values exactly, so that the encoder can keep its own
         values instead of decoding.
       dtypes: the codec's rates for single dtypes, by name.
@@ -76,7 +76,7 @@ class Codec:
     encode_bytes_per_second: float
     decode_bytes_per_second: float
     merge_bytes_per_second: float
-    most_code_bytes: float = 1.0
+    max_code_bytes: float = 1.0
     lossless: bool = False
     dtypes: Mapping[str, Codec] = dataclasses.field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Codec:
         """The codec in the engine's format."""
         return (
             self.ratio,
-            self.most_code_bytes,
+            self.max_code_bytes,
             self.encode_bytes_per_second,
             self.decode_bytes_per_second,
             self.merge_bytes_per_second,
@@ -164,9 +164,9 @@ class Cluster:
 # --- Parsing --------------------------------------------------------------------------------------
 
 VERSION = 1
-_MOST_RANKS = 1 << 13
-_MOST_FILE_BYTES = 16 << 20
-_MOST_DTYPES = 32
+_MAX_RANKS = 1 << 13
+_MAX_FILE_BYTES = 16 << 20
+_MAX_DTYPES = 32
 _RATE = (1.0, 1e18)
 _SECONDS = (0.0, 1e3)
 _LATENCY = (1e-9, 1e3)
@@ -213,7 +213,7 @@ def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
         return _cluster({"version": VERSION, "hosts": [hosts | links]}, f"{given!r}")
     remedy = "A cluster is a JSON file, or a text such as '4x1gbit'"
     return parse(
-        json_files.read(given, "cluster", remedy, _MOST_FILE_BYTES), pathlib.Path(given).name
+        json_files.read(given, "cluster", remedy, _MAX_FILE_BYTES), pathlib.Path(given).name
     )
 
 
@@ -257,9 +257,9 @@ def _cluster(content: Any, place: str) -> Cluster:
         for name, default in (_MEMORY | _TIMES).items()
     }
     hosts = content.get("hosts")
-    if not isinstance(hosts, list) or not 1 <= len(hosts) <= _MOST_RANKS:
+    if not isinstance(hosts, list) or not 1 <= len(hosts) <= _MAX_RANKS:
         raise errors.InvalidArgumentError(
-            f"{place}: hosts is a list of 1 to {_MOST_RANKS} objects such as "
+            f"{place}: hosts is a list of 1 to {_MAX_RANKS} objects such as "
             '{"count": 4, "ranks": 1, "cores": 8}.'
         )
     transport = content.get("transport", "")
@@ -279,9 +279,9 @@ def _cluster(content: Any, place: str) -> Cluster:
         transport=transport,
         step_seconds=_number(content, "step_seconds", place, _SECONDS, 0.0),
     )
-    if cluster.ranks > _MOST_RANKS:
+    if cluster.ranks > _MAX_RANKS:
         raise errors.InvalidArgumentError(
-            f"{place} has {cluster.ranks} ranks; at most {_MOST_RANKS} can be simulated."
+            f"{place} has {cluster.ranks} ranks; at most {_MAX_RANKS} can be simulated."
         )
     return cluster
 
@@ -303,16 +303,19 @@ def _hosts(content: Any, place: str) -> Hosts:
 def codec(content: Any, place: str) -> Codec:
     """A codec from a dict."""
     names = tuple(field.name for field in dataclasses.fields(Codec))
+    if isinstance(content, Mapping) and "most_code_bytes" in content:  # profiles of version 0.1
+        content = {"max_code_bytes": content["most_code_bytes"], **content}
+        del content["most_code_bytes"]
     content = json_files.keys_of(content, place, names)
-    optional = ("most_code_bytes", "lossless", "dtypes")
+    optional = ("max_code_bytes", "lossless", "dtypes")
     missing = [name for name in names if name not in content and name not in optional]
     if missing:
         raise errors.InvalidArgumentError(f"{place} lacks {errors.listed(missing)}.")
-    ranges = {"ratio": (0.1, 1e6), "most_code_bytes": (1e-6, 16.0)}
+    ranges = {"ratio": (0.1, 1e6), "max_code_bytes": (1e-6, 16.0)}
     dtypes = content.get("dtypes", {})
-    if not isinstance(dtypes, Mapping) or len(dtypes) > _MOST_DTYPES:
+    if not isinstance(dtypes, Mapping) or len(dtypes) > _MAX_DTYPES:
         raise errors.InvalidArgumentError(
-            f"{place}: dtypes is an object of at most {_MOST_DTYPES} dtypes."
+            f"{place}: dtypes is an object of at most {_MAX_DTYPES} dtypes."
         )
     for name, each in dtypes.items():
         if isinstance(each, Mapping) and "dtypes" in each:
@@ -376,7 +379,7 @@ def _number(
 
 def _count(content: Mapping[str, Any], name: str, place: str, default: int) -> int:
     value = content.get(name, default)
-    most = _MOST_RANKS if name != "cores" else 4096
+    most = _MAX_RANKS if name != "cores" else 4096
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise errors.InvalidArgumentError(
             f"{place}: {name} must be a whole number from 1 to {most}, not {value!r:.40}."

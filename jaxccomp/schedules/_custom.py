@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., None])
 Value = bool | int | float
 
 _ALIGN = 64
-_MOST_CHUNK = 1 << 40
+_MAX_CHUNK = 1 << 40
 _ROOTED = ("bcast", "reduce", "gather", "scatter")
 # (bytes of a block, of a chunk): empty, less than the alignment of ranges, a part of a chunk, and
 # several chunks.
@@ -192,7 +192,7 @@ class _Maker:
         for each in given.split(",") if given else ():
             key, _, value = each.partition("=")
             if key == "chunk":
-                if not value.isdecimal() or not _ALIGN <= int(value) <= _MOST_CHUNK:
+                if not value.isdecimal() or not _ALIGN <= int(value) <= _MAX_CHUNK:
                     raise self._wrong(
                         text, f"chunk is a number of bytes from {_ALIGN}, not {value!r}"
                     )

@@ -187,7 +187,7 @@ class _Search:
 # --- Planner --------------------------------------------------------------------------------------
 
 # Simulating more ranks noticeably slows compilation.
-_MOST_RANKS = 64
+_MAX_RANKS = 64
 _REMEMBERED = 4096
 
 
@@ -243,7 +243,7 @@ class Planner:
         if question.collective not in COLLECTIVES or not set(question.codecs) <= known:
             return None
         cluster = self._layout.cluster(question.groups)
-        if cluster is None or not 1 < cluster.ranks <= _MOST_RANKS:
+        if cluster is None or not 1 < cluster.ranks <= _MAX_RANKS:
             return None
         if sum(size for _, size in question.sizes) == 0:
             return None

@@ -21,9 +21,9 @@ BACKENDS = ("native", "mpi", "xla")
 MISSING = ("error", "auto")
 
 _KEYS = ("version", "jaxccomp", "world", "missing", "calls")
-_MOST_CALLS, _MOST_LINES, _MOST_TEXT = 4096, 8, 1000
+_MAX_CALLS, _MAX_LINES, _MAX_TEXT = 4096, 8, 1000
 _SHOWN_TEXT = 300
-_MOST_RANKS = 1 << 13
+_MAX_RANKS = 1 << 13
 _WRITE = (
     "`jaxccomp.explain(fn)(*args).plans.save(FILE)`, or `with jaxccomp.plan.record() as plans:` "
     "around what compiles the program, writes one that fits"
@@ -133,7 +133,7 @@ class Plans:
             )
         lines = self.lines.get(call, ())
         if line not in lines:
-            self.lines[call] = (*lines, line)[:_MOST_LINES]
+            self.lines[call] = (*lines, line)[:_MAX_LINES]
 
     def find(self, site: Mapping[str, Any], line: str) -> Plan | None:
         """How a call runs; None if it must be planned.
@@ -182,10 +182,10 @@ class Plans:
             ],
         }
         data = json.dumps(content, indent=1).encode() + b"\n"
-        if len(data) > json_files.MOST_BYTES:
+        if len(data) > json_files.MAX_BYTES:
             raise errors.InvalidArgumentError(
                 f"the plans of {len(self.calls)} calls take {len(data)} bytes, and ranks share at "
-                f"most {json_files.MOST_BYTES}: record a part of the program, and write "
+                f"most {json_files.MAX_BYTES}: record a part of the program, and write "
                 '"missing": "auto" into its file.'
             )
         parse(data, "what would be written")
@@ -317,16 +317,16 @@ def parse(data: bytes, place: str) -> Plans:
             f"{VERSION}: write it anew. {_WRITE}."
         )
     world = content["world"]
-    good = isinstance(world, list) and 1 <= len(world) <= _MOST_RANKS
-    if not good or not all(_is_whole(each, 1, _MOST_RANKS) for each in world):
+    good = isinstance(world, list) and 1 <= len(world) <= _MAX_RANKS
+    if not good or not all(_is_whole(each, 1, _MAX_RANKS) for each in world):
         raise errors.InvalidArgumentError(
             f"{place}: world is a list with the processes of each host, such as [2, 2]."
         )
     if content["missing"] not in MISSING:
         raise errors.unknown(f"missing of {place}:", f"{content['missing']!s:.40}", MISSING)
     calls = content["calls"]
-    if not isinstance(calls, list) or len(calls) > _MOST_CALLS:
-        raise errors.InvalidArgumentError(f"{place}: calls is a list of at most {_MOST_CALLS}.")
+    if not isinstance(calls, list) or len(calls) > _MAX_CALLS:
+        raise errors.InvalidArgumentError(f"{place}: calls is a list of at most {_MAX_CALLS}.")
     made = Plans(tuple(world), content["missing"])
     for i, each in enumerate(calls):
         call, plan, lines = _call(each, f"{place}: calls[{i}]")
@@ -344,7 +344,7 @@ def _short(text: str) -> str:
 def _call(content: Any, place: str) -> tuple[PlannedCall, Plan, tuple[str, ...]]:
     fields = [field.name for field in dataclasses.fields(PlannedCall)]
     content = _object(content, place, (*fields, "plan", "lines"))
-    for name, least, most in (("root", -1, _MOST_RANKS - 1), ("ranks", 1, 1 << 20)):
+    for name, least, most in (("root", -1, _MAX_RANKS - 1), ("ranks", 1, 1 << 20)):
         if not _is_whole(content[name], least, most):
             raise errors.InvalidArgumentError(
                 f"{place}: {name} must be a whole number from {least} to {most}, not "
@@ -353,8 +353,8 @@ def _call(content: Any, place: str) -> tuple[PlannedCall, Plan, tuple[str, ...]]
     texts = [name for name in fields if name not in ("root", "ranks")]
     _check_texts(content, texts, place)
     lines = content["lines"]
-    if not isinstance(lines, list) or len(lines) > _MOST_LINES:
-        raise errors.InvalidArgumentError(f"{place}: lines is a list of at most {_MOST_LINES}.")
+    if not isinstance(lines, list) or len(lines) > _MAX_LINES:
+        raise errors.InvalidArgumentError(f"{place}: lines is a list of at most {_MAX_LINES}.")
     _check_texts(dict(enumerate(lines)), range(len(lines)), f"{place}: lines")
     call = PlannedCall(**{name: content[name] for name in fields})
     inside = f"{place}: plan"
@@ -391,9 +391,9 @@ def _check_plan(call: PlannedCall, plan: Plan, place: str) -> None:
 
 def _check_texts(content: Mapping[Any, Any], names: Iterable[Any], place: str) -> None:
     for name in names:
-        if not isinstance(content[name], str) or len(content[name]) > _MOST_TEXT:
+        if not isinstance(content[name], str) or len(content[name]) > _MAX_TEXT:
             raise errors.InvalidArgumentError(
-                f"{place}: {name} must be a text of at most {_MOST_TEXT} characters, not "
+                f"{place}: {name} must be a text of at most {_MAX_TEXT} characters, not "
                 f"{content[name]!r:.40}."
             )
 

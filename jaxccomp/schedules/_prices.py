@@ -17,7 +17,7 @@ from jaxccomp.schedules._make import COLLECTIVES
 _CUT = ("alltoall", "scatter", "reduce_scatter")
 _SUMS = ("allreduce", "reduce", "reduce_scatter", "reduce_scatterv", "scan", "exscan")
 HALF_TYPES = ("bfloat16", "float16")
-_MOST_BYTES = 1 << 50
+_MAX_BYTES = 1 << 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +110,9 @@ def simulate(
     described = clusters.load(cluster)
     ranks = described.ranks
     for name, value, least, end in (
-        ("size_bytes", size_bytes, 0, _MOST_BYTES),
+        ("size_bytes", size_bytes, 0, _MAX_BYTES),
         ("root", root, 0, ranks),
-        ("chunk_bytes", chunk_bytes or 64, 64, _MOST_BYTES),
+        ("chunk_bytes", chunk_bytes or 64, 64, _MAX_BYTES),
     ):
         if not least <= value < end:
             raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")

@@ -95,7 +95,7 @@ def choice_of(chosen: Option | None, options: Iterable[Option]) -> Choice | None
 _ROUNDING = 0.999
 
 
-def least_seconds(
+def min_seconds(
     collective: str, cluster: Cluster, size_bytes: int, root: int = 0, ratio: float = 1.0
 ) -> float:
     """A lower bound for the simulated time of every algorithm.
@@ -143,7 +143,7 @@ def least_seconds(
 
 # Larger calls are extrapolated linearly from two simulated sizes, whose blocks have enough chunks
 # that time grows with bytes.
-_LEAST_CHUNKS, _CHUNKS_OF_A_RANK = 32, 2
+_MIN_CHUNKS, _CHUNKS_OF_A_RANK = 32, 2
 _GATHERED_CHUNKS = 8
 # Algorithms that pipeline chunks, instead of cutting values into a part per rank.
 _PIPELINES = {
@@ -211,7 +211,7 @@ class Ways:
 
     def floor_seconds(self, codec: str) -> float:
         """A lower bound for the time of any algorithm, by the bytes on the links."""
-        return least_seconds(
+        return min_seconds(
             self._question.collective,
             self._cluster,
             self.bytes,
@@ -270,7 +270,7 @@ class Ways:
         if not algorithms.has(self._question.collective, algorithm):
             return None
         name, _, chunk = algorithm.partition(":chunk=")
-        most = self._most_bytes(
+        most = self._max_bytes(
             self.rule(codec) if name == "auto" else name.partition(":")[0],
             int(chunk) if chunk.isdigit() else self._chunk_bytes,
         )
@@ -297,7 +297,7 @@ class Ways:
 
     def sketch_bytes(self) -> int:
         """The size of coarse estimates, at most the call's own."""
-        part = self._most_bytes("", self._chunk_bytes) // 2
+        part = self._max_bytes("", self._chunk_bytes) // 2
         return min(_SKETCH_BYTES, part, self.bytes)
 
     def sketch(self, algorithm: str, codec: str, limit: float) -> Prediction | None:
@@ -339,17 +339,17 @@ class Ways:
             self._wide_coders[codec] = _mixed(codec, described, tuple(wide.items()))
         return self._wide_coders[codec]
 
-    def _most_bytes(self, algorithm: str, chunk_bytes: int) -> int:
+    def _max_bytes(self, algorithm: str, chunk_bytes: int) -> int:
         """The largest size that is simulated without extrapolation."""
         collective, ranks = self._question.collective, self._cluster.ranks
         if collective in ("allgather", "gather"):  # blocks are not cut
             return _GATHERED_CHUNKS * chunk_bytes
         if self.is_pipeline(algorithm):
-            return _LEAST_CHUNKS * chunk_bytes
-        chunks = max(_LEAST_CHUNKS, _CHUNKS_OF_A_RANK * ranks)
+            return _MIN_CHUNKS * chunk_bytes
+        chunks = max(_MIN_CHUNKS, _CHUNKS_OF_A_RANK * ranks)
         if algorithm == "hierarchical":  # a part for each host
             hosts = len(self._cluster.hosts)
-            chunks = min(chunks, max(2 * _LEAST_CHUNKS, 2 * _CHUNKS_OF_A_RANK * hosts))
+            chunks = min(chunks, max(2 * _MIN_CHUNKS, 2 * _CHUNKS_OF_A_RANK * hosts))
         return chunks * chunk_bytes
 
 
@@ -368,4 +368,4 @@ def _mixed(spec: str, codec: Codec, sizes: Sizes) -> Codec | None:
     if not rows["encode"]:
         return None
     rates = {f"{name}_bytes_per_second": total / seconds for name, seconds in rows.items()}
-    return Codec(ratio=total / sent, most_code_bytes=codec.most_code_bytes, **rates)
+    return Codec(ratio=total / sent, max_code_bytes=codec.max_code_bytes, **rates)

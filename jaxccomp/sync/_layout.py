@@ -261,13 +261,13 @@ def _values(region: Region) -> int:
     return math.prod(end - begin for begin, end in region)
 
 
-def buckets(leaves: Sequence[Leaf], most_bytes: int) -> Iterator[list[int]]:
-    """Groups consecutive leaves by index, up to `most_bytes` of whole arrays (or one leaf) each."""
+def buckets(leaves: Sequence[Leaf], max_bytes: int) -> Iterator[list[int]]:
+    """Groups consecutive leaves by index, up to `max_bytes` of whole arrays (or one leaf) each."""
     found: list[int] = []
     nbytes = 0
     for number, leaf in enumerate(leaves):
         size = math.prod(leaf.shape) * jax.numpy.dtype(leaf.dtype).itemsize
-        if found and nbytes + size > most_bytes:
+        if found and nbytes + size > max_bytes:
             yield found
             found, nbytes = [], 0
         found.append(number)

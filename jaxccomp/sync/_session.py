@@ -26,10 +26,10 @@ from jaxccomp.sync._transfer import Transfer
 from jaxccomp.sync._versions import Incoming, Outgoing
 
 # The sync ends after this many failed rounds in a row.
-_MOST_FAILURES = 3
+_MAX_FAILURES = 3
 # Idle rounds (keep-alives of the first publisher) per `timeout_seconds`.
 _IDLE_ROUNDS = 8
-_MOST_IDLE_SECONDS = 2.0
+_MAX_IDLE_SECONDS = 2.0
 # How long exit waits for all threads together.
 _LEAVE_SECONDS = 10.0
 
@@ -198,7 +198,7 @@ class Session:
             except Exception as error:  # any: the program's next call raises it
                 failures += 1
                 failure = error
-            if failures >= _MOST_FAILURES or _exiting.is_set():
+            if failures >= _MAX_FAILURES or _exiting.is_set():
                 self._versions.end(_text(failure))
                 return
             try:
@@ -287,7 +287,7 @@ class Session:
 
     def _next(self) -> Header:
         versions = self._versions
-        seconds = min(_MOST_IDLE_SECONDS, config.get("timeout_seconds") / _IDLE_ROUNDS)
+        seconds = min(_MAX_IDLE_SECONDS, config.get("timeout_seconds") / _IDLE_ROUNDS)
         pending = versions.wait_for_pending(seconds, lambda: self._leaving)
         if pending is not None:
             return Header(Kind.VERSION, pending.number, versions.held, pending.published_at)

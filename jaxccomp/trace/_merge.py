@@ -20,8 +20,8 @@ from jaxccomp.trace._timeline import FORMAT, Task, Timeline, event_of, names_of,
 # their distance.
 
 # An upper bound for the drift between two clocks, in seconds per second.
-_MOST_DRIFT = 1e-3
-_LEAST_SECONDS = 1e-3
+_MAX_DRIFT = 1e-3
+_MIN_SECONDS = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ def shifts(
             out, back = fastest.get((here, there)), fastest.get((there, here))
             if there == here or out is None or back is None:
                 continue
-            if out + back < -(_LEAST_SECONDS + _MOST_DRIFT * seconds):
+            if out + back < -(_MIN_SECONDS + _MAX_DRIFT * seconds):
                 raise errors.InvalidArgumentError(
                     f"messages arrive {-(out + back) / 2:.6f} s before they were sent: the traces "
                     "are not of one run of a program. Give traces that ranks of one run saved."

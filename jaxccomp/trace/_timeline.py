@@ -233,8 +233,8 @@ _SAVE = (
     "`with jaxccomp.trace.record() as timeline:`"
 )
 _MOST = 1 << 62  # the limit of integers: nanoseconds, bytes
-_MOST_TEXT = 4096
-_MOST_RANKS = 1 << 24
+_MAX_TEXT = 4096
+_MAX_RANKS = 1 << 24
 _NUMBER = re.compile("[0-9a-f]{16}")
 
 
@@ -271,7 +271,7 @@ def _origin(about: Mapping[str, Any], place: str) -> Origin:
     values = {field.name: about.get(field.name) for field in dataclasses.fields(Origin)}
     for name in ("host", "clock"):
         _text(values, name, place)
-    _whole(values, "size", 1, _MOST_RANKS, place)
+    _whole(values, "size", 1, _MAX_RANKS, place)
     _whole(values, "rank", 0, values["size"] - 1, place)
     for name in ("begin_ns", "unix_ns"):
         _whole(values, name, 0, _MOST, place)
@@ -291,7 +291,7 @@ def _task(event: Any, place: str) -> Task:
             )
     _text(event, "cat", place)
     _whole(event, "tid", 0, len(KINDS) - 1, place)
-    _whole(args, "peer", -1, _MOST_RANKS, place)
+    _whole(args, "peer", -1, _MAX_RANKS, place)
     for name in ("operation", "lane", "bytes"):
         _whole(args, name, 0, _MOST, place)
     message = args.get("message", "0" * 16)
@@ -315,9 +315,9 @@ def _task(event: Any, place: str) -> Task:
 
 def _text(values: Mapping[str, Any], name: str, place: str) -> None:
     value = values.get(name)
-    if not isinstance(value, str) or len(value) > _MOST_TEXT:
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
         raise errors.InvalidArgumentError(
-            f"{place}: {name} is a text of at most {_MOST_TEXT} characters, not {value!r:.40}."
+            f"{place}: {name} is a text of at most {_MAX_TEXT} characters, not {value!r:.40}."
         )
 
 

@@ -26,7 +26,7 @@ import process
 import ranks
 import sources
 
-LEAST_SECONDS = 40  # for a model
+MIN_SECONDS = 40  # for a model
 
 
 def table() -> dict[str, Any]:
@@ -145,7 +145,7 @@ def main() -> int:
         for number, name in enumerate(chosen):
             # Give a model at least a third of all time: few models, but well measured.
             wanted = max(clock.left / (len(chosen) - number), min(asked.seconds / 3, clock.left))
-            if wanted < LEAST_SECONDS:
+            if wanted < MIN_SECONDS:
                 ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")
                 continue
             worst |= measure(name, asked, wanted, cache)

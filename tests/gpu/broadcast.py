@@ -19,7 +19,7 @@ import links
 import process
 import ranks
 
-LEAST_SECONDS = 30
+MIN_SECONDS = 30
 
 
 def cases(text: str) -> list[tuple[int, str]]:
@@ -95,9 +95,9 @@ def main() -> int:
         rest = sum(cost(each, asked.mib) for _, each in todo[number:])
         seconds = clock.left * cost(link, asked.mib) / rest
         name = f"{hosts} ranks, {link}"
-        if seconds < LEAST_SECONDS:
+        if seconds < MIN_SECONDS:
             seconds = clock.left  # enough for this case, at the cost of later ones
-        if seconds < LEAST_SECONDS:
+        if seconds < MIN_SECONDS:
             ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")
             continue
         try:

@@ -115,10 +115,10 @@ def main() -> int:
     for name, size in sizes.items():
         print(f"{size / 2**20:8.2f} MiB  {name}")
     total = sum(sizes.values()) / 2**20
-    print(f"{total:8.2f} MiB  in all, of {asked.most_mib:g}")
-    if total > asked.most_mib:
+    print(f"{total:8.2f} MiB  in all, of {asked.max_mib:g}")
+    if total > asked.max_mib:
         print("too large: leave nvCOMP out (--no-nvcomp), and take it along in a second bundle")
-    return int(total > asked.most_mib)
+    return int(total > asked.max_mib)
 
 
 if __name__ == "__main__":

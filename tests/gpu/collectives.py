@@ -17,9 +17,9 @@ import sys
 import process
 import ranks
 
-# Limits of each run in seconds; a run does not start with less than LEAST_SECONDS left.
+# Limits of each run in seconds; a run does not start with less than MIN_SECONDS left.
 LIMITS = {"axis": 90, "compare": 150, "measure": 90}
-LEAST_SECONDS = 20
+MIN_SECONDS = 20
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
         name, seconds = f"{part}, {count} ranks", min(LIMITS[part], clock.left)
         if todo is None:
             ranks.say(not_run=name, reason=ranks.NO_MPIEXEC)
-        elif seconds < LEAST_SECONDS:
+        elif seconds < MIN_SECONDS:
             ranks.say(not_run=name, reason=f"{max(clock.left, 0):.0f} s were left")
         else:
             env = ranks.environment(build, asked.device, count)

@@ -24,7 +24,7 @@ MEMORY = 0.6
 NEEDED = ("jax", "jaxlib", "numpy", "mpi4py")
 _FINDS_GPU = "import jax; print(jax.devices('cuda')[0].device_kind)"
 _FINDS_ENGINE = "from jaxccomp._native import platforms; print(platforms.why_no_cuda())"
-_MOST_SECONDS = 120  # limit of each of these
+_MAX_SECONDS = 120  # limit of each of these
 
 
 def parser(
@@ -94,10 +94,10 @@ def _ask(code: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-c", code]
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, env=dict(env), timeout=_MOST_SECONDS
+            command, capture_output=True, text=True, env=dict(env), timeout=_MAX_SECONDS
         )
     except subprocess.TimeoutExpired:
-        said = f"no answer in {_MOST_SECONDS} s"
+        said = f"no answer in {_MAX_SECONDS} s"
         return subprocess.CompletedProcess(command, 1, "", said)
 
 

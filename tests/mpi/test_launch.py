@@ -38,7 +38,7 @@ ON_THREE_RANKS = (
     *("test_contract_mpi.py", "test_messages.py"),
     *("test_mpi_backend.py", "test_errors.py"),
 )
-MOST_CHARACTERS = 12_000
+MAX_CHARACTERS = 12_000
 
 
 def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
@@ -66,9 +66,9 @@ def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
     # If a test failed on some ranks only, the others' logs say nothing more.
     telling = {name: text for name, text in texts.items() if "not on this one" not in text}
     shown = "\n".join(
-        f"===== {name}\n{text[-MOST_CHARACTERS:]}" for name, text in (telling or texts).items()
+        f"===== {name}\n{text[-MAX_CHARACTERS:]}" for name, text in (telling or texts).items()
     )
-    return f"{ranks} ranks: {done.error}", f"{done.output[-MOST_CHARACTERS:]}\n{shown}"
+    return f"{ranks} ranks: {done.error}", f"{done.output[-MAX_CHARACTERS:]}\n{shown}"
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
             jax.jit(plain)(x)
         return
     expected = jax.jit(plain)(x)
-    policy = [CollectiveRule("lossless", least_bytes=0)]
+    policy = [CollectiveRule("lossless", min_bytes=0)]
     # Each program runs once in each way, with check_vma in one of them; the ways alternate between
     # programs.
     everything = ALL or name in REFUSED_BY_TYPES
@@ -301,7 +301,7 @@ def two_of_each(x):
     [
         ("int8", ["int8", "int8", "int8"]),
         ([CollectiveRule("int8", "psum")], ["int8", "int8"]),
-        ([CollectiveRule("int8", "psum", least_bytes=0)], ["int8", "int8", "int8"]),
+        ([CollectiveRule("int8", "psum", min_bytes=0)], ["int8", "int8", "int8"]),
         ([CollectiveRule("int8", "all_*")], ["int8"]),
         ([CollectiveRule("int8", scope="*encoder*")], ["int8", "int8"]),
         (
@@ -309,7 +309,7 @@ def two_of_each(x):
             ["bf16", "bf16", "int4"],
         ),
         ([CollectiveRule("lossless", dtype="int*")], ["lossless"]),
-        ([CollectiveRule("lossless", dtype="*", least_bytes=0)], ["lossless"] * 5),
+        ([CollectiveRule("lossless", dtype="*", min_bytes=0)], ["lossless"] * 5),
     ],
 )
 @pytest.mark.parametrize("inside", [False, True])
@@ -374,8 +374,8 @@ def test_policies_are_checked_at_once():
         CollectiveRule("int8", "psun")
     with pytest.raises(errors.UnknownNameError, match="int7"):
         jcc.compress(lambda x: x, "int7")
-    with pytest.raises(errors.InvalidArgumentError, match="least_bytes"):
-        CollectiveRule("int8", least_bytes=-1)
+    with pytest.raises(errors.InvalidArgumentError, match="min_bytes"):
+        CollectiveRule("int8", min_bytes=-1)
     with pytest.raises(errors.InvalidArgumentError, match="CollectiveRule"):
         jcc.compress(lambda x: x, ["int8"])
 

@@ -75,7 +75,7 @@ class Compressed:
             scatter = functools.partial(jax.lax.psum_scatter, axis_name="d")
             return jax.tree.map(scatter, rows)
 
-        rules = [jcc.CollectiveRule("int4", "psum_scatter", least_bytes=0)]
+        rules = [jcc.CollectiveRule("int4", "psum_scatter", min_bytes=0)]
         self._made = jcc.compress_with_feedback(program, rules)
 
     def init(self, params):

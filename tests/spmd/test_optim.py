@@ -360,7 +360,7 @@ def test_a_policy_says_which_codec():
     grads = layers(3)
     rules = [
         jcc.optim.Rule(None, pattern="*bias"),
-        jcc.optim.Rule("onebit", pattern="layer_[12]/*", least_bytes=1000),
+        jcc.optim.Rule("onebit", pattern="layer_[12]/*", min_bytes=1000),
     ]
     got = updated(
         jcc.optim.allreduce_gradients("sum", policy=rules, codec="fp16", axis_name="d"), grads

@@ -97,7 +97,7 @@ TRANSFORMATIONS = {
     "allreduce_gradients": functools.partial(
         optim.allreduce_gradients, codec="topk:density=0.05", error_feedback=True
     ),
-    "powersgd": functools.partial(optim.powersgd, least_ratio=0.0),
+    "powersgd": functools.partial(optim.powersgd, min_ratio=0.0),
     "dgc": functools.partial(optim.dgc, momentum=0.0, density=0.05),
     "ecq": functools.partial(optim.ecq, strength=1.0, decay=1.0, codec="int2"),
     "adacomp": optim.adacomp,

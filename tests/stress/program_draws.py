@@ -156,9 +156,9 @@ class Draw:
         return self.style == "process" and row in program_rows.DIFFER_BY_RANK
 
     def _layout(self) -> Layout:
-        rows = self.rng.integers(0, 4, program_rows.MOST_RANKS).tolist()
-        matrix = self.rng.integers(0, 4, (program_rows.MOST_RANKS,) * 2).tolist()
-        root = self.integer(0, program_rows.MOST_RANKS - 1)
+        rows = self.rng.integers(0, 4, program_rows.MAX_RANKS).tolist()
+        matrix = self.rng.integers(0, 4, (program_rows.MAX_RANKS,) * 2).tolist()
+        root = self.integer(0, program_rows.MAX_RANKS - 1)
         return Layout(root, tuple(rows), tuple(map(tuple, matrix)))
 
     def _team(self, manner: str, part: int, place: str) -> tuple[int | str, str]:

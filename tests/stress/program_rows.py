@@ -19,7 +19,7 @@ from contract import OPERATIONS, Operation, data, operations
 import jaxccomp as jcc
 from jaxccomp._api import arguments
 
-MOST_RANKS = 8
+MAX_RANKS = 8
 SMALL_BYTES = 4096
 PLAIN = ("jit", "donated", "eager")
 
@@ -30,7 +30,7 @@ class Layout:
 
     Attributes:
       root: modulo the number of ranks.
-      rows: for each of `MOST_RANKS` ranks.
+      rows: for each of `MAX_RANKS` ranks.
       matrix: rows from each rank to each other rank.
     """
 

@@ -27,7 +27,7 @@ def test_the_interface_is_that_of_the_headers():
 
 def test_it_is_found():
     assert ucx.why_missing() == ""
-    assert tuple(map(int, ucx.version().split(".")[:2])) >= ucx.LEAST_VERSION
+    assert tuple(map(int, ucx.version().split(".")[:2])) >= ucx.MIN_VERSION
     worker, why = ucx.open_worker(shares_memory=True)
     assert why == "" and worker.address
 

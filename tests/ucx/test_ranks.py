@@ -28,7 +28,7 @@ FILES = {
         "test_outer_mpi.py",
     ],
 }
-MOST_CHARACTERS = 12_000
+MAX_CHARACTERS = 12_000
 
 
 def test_there_is_no_mpi():
@@ -50,7 +50,7 @@ def test_every_rank(ranks, tmp_path):
         # If a test failed on some ranks only, omit the logs of the other ranks.
         telling = {name: log for name, log in logs.items() if "not on this one" not in log}
         shown = "\n".join(
-            f"===== {name}\n{log[-MOST_CHARACTERS:]}" for name, log in (telling or logs).items()
+            f"===== {name}\n{log[-MAX_CHARACTERS:]}" for name, log in (telling or logs).items()
         )
         pytest.fail(f"exit status {[each.returncode for each in started]}\n{shown}")
     assert " passed" in logs["rank-0"]

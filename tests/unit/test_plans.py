@@ -17,7 +17,7 @@ from jaxccomp._runtime.peer_info import Row
 from jaxccomp.bench import profile as measurement
 from jaxccomp.cli import main
 from jaxccomp.schedules import _ways
-from jaxccomp.schedules._ways import least_seconds
+from jaxccomp.schedules._ways import min_seconds
 
 CODER = {
     "encode_bytes_per_second": 4e9,
@@ -183,7 +183,7 @@ def test_no_price_is_below_what_the_bytes_take():
         how = {"cluster": cluster, "size_bytes": size, "root": call["root"]}
         for codec, by in (("raw", 1.0), ("lossless", ratio)):
             rows, _ = schedules.simulate_all(name, codec=codec, **how)
-            floor = least_seconds(name, cluster, size, call["root"], by)
+            floor = min_seconds(name, cluster, size, call["root"], by)
             assert floor <= rows[0].seconds, (call, rows[0], floor)
             assert floor > 0
 

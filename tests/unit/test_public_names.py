@@ -5,6 +5,8 @@ import importlib
 import subprocess
 import sys
 
+import pytest
+
 import jaxccomp
 
 
@@ -43,3 +45,12 @@ def test_import_loads_no_other_package():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert said.stdout.strip() == "[]"
+
+
+def test_names_of_version_0_1_warn_and_work():
+    with pytest.warns(DeprecationWarning, match="min_bytes"):
+        assert jaxccomp.optim.Rule("bf16", least_bytes=7).min_bytes == 7
+    with pytest.warns(DeprecationWarning, match="min_bytes"):
+        assert jaxccomp.CollectiveRule("bf16", least_bytes=7).min_bytes == 7
+    with pytest.warns(DeprecationWarning, match="min_ratio"):
+        jaxccomp.optim.powersgd(least_ratio=3.0)

@@ -47,7 +47,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
             *(f"{row[f'{way}_ms']:.1f} ms" for way in WAYS),
             f"{row['of_longer']:.2f} x",
             f"{row['adds_processor_ms']:.1f} ms",
-            f"{row['together_ms'] / _least_ms(row):.2f} x",
+            f"{row['together_ms'] / _min_ms(row):.2f} x",
         )
         for row in rows
     )
@@ -61,7 +61,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     return scenario.markdown(heads, cells)
 
 
-def _least_ms(row: dict[str, Any]) -> float:
+def _min_ms(row: dict[str, Any]) -> float:
     """Lower bound of the time of both together."""
     return max(row["operation_ms"], row["computing_ms"] + row["adds_processor_ms"])
 

@@ -7,7 +7,7 @@ import re
 
 from jaxccomp import errors
 
-MOST_HOSTS = 8
+MAX_HOSTS = 8
 SLOWEST, FASTEST = 100_000_000, 5_000_000_000
 PREFIX = "jaxccomp"  # names of all namespaces start with it
 
@@ -121,8 +121,8 @@ def make(hosts: int, link: str, owner: str) -> Plan:
       link: the rate of each host's link.
       owner: result of ``owner_name``.
     """
-    if not 2 <= hosts <= MOST_HOSTS:
-        raise errors.InvalidArgumentError(f"a testbed has 2 to {MOST_HOSTS} hosts, not {hosts}.")
+    if not 2 <= hosts <= MAX_HOSTS:
+        raise errors.InvalidArgumentError(f"a testbed has 2 to {MAX_HOSTS} hosts, not {hosts}.")
 
     def host(name: str, number: int) -> Host:
         return Host(name, f"{PREFIX}-{owner}-{name}", f"{_NETWORK}.{number}")

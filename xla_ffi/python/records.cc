@@ -52,7 +52,7 @@ py::dict RowOf(const CallRow& r) {
   row["seconds"] = r.counts.sum.seconds;
   row["wait_seconds"] = r.counts.sum.wait_seconds;
   row["median_seconds"] = r.counts.MedianSeconds();
-  row["most_seconds"] = r.counts.max_seconds;
+  row["max_seconds"] = r.counts.max_seconds;
   return row;
 }
 

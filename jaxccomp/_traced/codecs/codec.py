@@ -17,7 +17,7 @@ Options = Mapping[str, str]
 REAL_FLOATS = ("float16", "bfloat16", "float32", "float64")
 NAN = jnp.nan
 INFINITY = 0x7F800000
-LEAST_EXPONENT = 27  # 2^-100: the least scale
+MIN_EXPONENT = 27  # 2^-100: the least scale
 
 
 class Codec:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxccomp._traced.codecs.codec import (
     INFINITY,
-    LEAST_EXPONENT,
+    MIN_EXPONENT,
     NAN,
     Array,
     FloatCodec,
@@ -44,7 +44,7 @@ class Integers(FloatCodec):
         greatest = magnitude_of(blocks).max(axis=1)
         finite = greatest < INFINITY
         up = _divided_upwards(float_of(jnp.where(finite, greatest, 0)), self.most)
-        up = jnp.clip(up, LEAST_EXPONENT << 23, 0x7F7F0000)
+        up = jnp.clip(up, MIN_EXPONENT << 23, 0x7F7F0000)
         scales = jnp.where(finite, up >> 16, 0x7FC0).astype(jnp.uint16)
         # The inverse of a scale near the greatest float would be subnormal: for int2, use four
         # times the inverse and a quarter of the values (not as constants: XLA would cancel them).
@@ -85,11 +85,11 @@ def _divided_upwards(x: Array, most: int) -> Array:
 class SmallFloats(FloatCodec):
     """Floats of 8 bits; the scale is a power of two, encoded as its exponent."""
 
-    def __init__(self, mantissa: int, bias: int, most_exponent: int, options: Options):
+    def __init__(self, mantissa: int, bias: int, max_exponent: int, options: Options):
         self.mantissa = mantissa
         self.shift = 23 - mantissa
-        self.least_normal = (128 - bias) << 23
-        self.most_exponent = most_exponent
+        self.min_normal = (128 - bias) << 23
+        self.max_exponent = max_exponent
         self.block = int(options["block"])
 
     def _encode_floats(self, x: Array, key: Array | None) -> Wire:
@@ -98,7 +98,7 @@ class SmallFloats(FloatCodec):
         finite = greatest < INFINITY
         # A mantissa above 1.75 carries into the exponent.
         exponent = (jnp.where(finite, greatest, 0) + 0x1FFFFF) >> 23
-        scale = jnp.maximum(exponent - self.most_exponent, LEAST_EXPONENT)
+        scale = jnp.maximum(exponent - self.max_exponent, MIN_EXPONENT)
         scales = jnp.where(finite, scale, 255).astype(jnp.uint8)
         inverse = float_of((254 - scale) << 23)
         scaled = jnp.where(finite[:, None], blocks, 0) * inverse[:, None]
@@ -111,19 +111,19 @@ class SmallFloats(FloatCodec):
         The sum minus that power is the code's mantissa; the power gives its exponent.
         """
         magnitude = magnitude_of(x)
-        exponent = jnp.maximum(magnitude & INFINITY, self.least_normal)
+        exponent = jnp.maximum(magnitude & INFINITY, self.min_normal)
         power = exponent + (self.shift << 23)
         rounded = bits_of(float_of(magnitude) + float_of(power))
-        codes = rounded - power + ((exponent - self.least_normal) >> self.shift)
+        codes = rounded - power + ((exponent - self.min_normal) >> self.shift)
         return codes | ((bits_of(x) >> 24) & 0x80)
 
     def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
         scales, packed = wire
         codes = packed.astype(jnp.int32)
         digits = codes & 0x7F
-        raised = (digits << self.shift) + self.least_normal
+        raised = (digits << self.shift) + self.min_normal
         normal = float_of(raised - (1 << 23))
-        subnormal = float_of(raised) - float_of(jnp.asarray(self.least_normal))
+        subnormal = float_of(raised) - float_of(jnp.asarray(self.min_normal))
         value = jnp.where(digits >> self.mantissa, normal, subnormal)
         value = float_of(bits_of(value) | (codes & 0x80) << 24)
         exponents = scales.astype(jnp.int32)

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxccomp._traced.codecs.codec import (
     INFINITY,
-    LEAST_EXPONENT,
+    MIN_EXPONENT,
     NAN,
     Array,
     FloatCodec,
@@ -25,7 +25,7 @@ from jaxccomp._traced.codecs.operators import (
     unpack,
 )
 
-_LEAST = LEAST_EXPONENT << 23
+_LEAST = MIN_EXPONENT << 23
 _TBQ_BLOCK = 1024
 
 

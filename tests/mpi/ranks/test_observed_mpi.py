@@ -77,7 +77,7 @@ def test_a_row_for_each_call_site(comm):
     assert bcast.sent_bytes > 0 or comm.rank != 1
     assert (bcast.received_bytes == calls * x.nbytes) == (comm.rank != 1)
     for row in found.values():
-        assert 0 < row.median_seconds <= row.most_seconds <= row.seconds
+        assert 0 < row.median_seconds <= row.max_seconds <= row.seconds
         assert 0 <= row.wait_seconds <= row.seconds
     # explain finds measurements only for the same codec and shapes.
     explained = jcc.explain(step)(x)

@@ -26,7 +26,7 @@ from stress.faults import jobs, judge, record
 from stress.faults.table import FAULTS, OPERATIONS, PLACES, PROCESSES, Fault
 
 MARK = "JAXCCOMP_FAULTS_JOB"
-MOST_FAILED_JOBS = 5
+MAX_FAILED_JOBS = 5
 LEFT_SECONDS = 3.0  # time in which processes may still exit after the job
 
 
@@ -34,7 +34,7 @@ def run_cell(fault: Fault, place: str, runs: int, seed: int) -> dict[str, judge.
     """Runs jobs until the fault has been injected ``runs`` times."""
     tallies = {each: judge.Tally() for each in OPERATIONS if each not in fault.not_for}
     done = failed = 0
-    while done < runs and failed < MOST_FAILED_JOBS:
+    while done < runs and failed < MAX_FAILED_JOBS:
         with tempfile.TemporaryDirectory() as folder:
             mark = f"{os.getpid()}-{time.monotonic_ns()}"
             files = leftovers.SharedFiles(f"{MARK}={mark}")

@@ -30,7 +30,7 @@ HOSTS = (2, 4)
 LINKS = ("memory", "5gbit", "1gbit", "100mbit")
 MEMORY = "memory"
 # Skip points whose values take longer than this to pass over a link once.
-_MOST_SECONDS = 1.0
+_MAX_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +80,8 @@ def places(hosts: Sequence[int], links: Sequence[str]) -> list[Place]:
       InvalidArgumentError: for an invalid number of hosts or an invalid link.
     """
     for count in hosts:
-        if not 2 <= count <= plan.MOST_HOSTS:
-            raise errors.InvalidArgumentError(f"--hosts takes 2 to {plan.MOST_HOSTS}, not {count}.")
+        if not 2 <= count <= plan.MAX_HOSTS:
+            raise errors.InvalidArgumentError(f"--hosts takes 2 to {plan.MAX_HOSTS}, not {count}.")
     for link in set(links) - {MEMORY}:
         plan.parse_rate(link)
     return [Place(count, link) for count in hosts for link in links]
@@ -90,7 +90,7 @@ def places(hosts: Sequence[int], links: Sequence[str]) -> list[Place]:
 def points(place: Place, ops: Iterable[str], sizes: Iterable[int]) -> list[Point]:
     """The points of a place, small values first, without sizes that its links are too slow for."""
     rate = float("inf") if place.in_memory else plan.parse_rate(place.link) / 8
-    return [Point(op, size) for size in sizes if size / rate <= _MOST_SECONDS for op in ops]
+    return [Point(op, size) for size in sizes if size / rate <= _MAX_SECONDS for op in ops]
 
 
 def place_of(line: Mapping[str, Any]) -> Place:

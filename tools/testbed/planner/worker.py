@@ -25,8 +25,8 @@ AUTO = ("auto", "auto")  # algorithm and codec
 _WARMUPS = 6
 # After _TURNS_OF_ALL turns, only plans within _NEAR times the fastest continue.
 _TURNS_OF_ALL, _NEAR = 2, 1.5
-# Short calls take more turns: as many as fit into _SECONDS, up to _MOST_TURNS.
-_MOST_TURNS, _SECONDS = 300, 1.0
+# Short calls take more turns: as many as fit into _SECONDS, up to _MAX_TURNS.
+_MAX_TURNS, _SECONDS = 300, 1.0
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
         values = given.inputs[points.OPERATIONS[point.op]]
         compared = Comparison(world, place, point, values)
         # Rank 0 decides for all ranks, as clocks differ.
-        if world.bcast(time.monotonic() + compared.least_seconds(given.turns) > until):
+        if world.bcast(time.monotonic() + compared.min_seconds(given.turns) > until):
             continue
         line = given.place | compared.measured(given.turns)
         if world.rank == 0:
@@ -102,7 +102,7 @@ class Comparison:
             raise RuntimeError(f"The profile has no price of {self._point}: {algorithm}, {codec}.")
         return choice.chosen
 
-    def least_seconds(self, turns: int) -> float:
+    def min_seconds(self, turns: int) -> float:
         """Predicted seconds of all turns, if only the chosen plan continues after the first."""
         each = [option.seconds for option in self._options.values()]
         return (1 + _TURNS_OF_ALL) * sum(each) + (_WARMUPS + turns) * each[0]
@@ -121,7 +121,7 @@ class Comparison:
         least = {plan: min(took) for plan, took in seconds.items()}
         limit = _NEAR * min(least.values())
         going = [plan for plan in steps if plan == AUTO or least[plan] <= limit]
-        more = min(int(_SECONDS / (each * len(going))), _MOST_TURNS)
+        more = min(int(_SECONDS / (each * len(going))), _MAX_TURNS)
         for turn in range(max(turns - _TURNS_OF_ALL, more)):
             begin = turn % len(going)  # vary which plan runs first
             for plan in going[begin:] + going[:begin]:

@@ -161,7 +161,7 @@ def _average(way: Way) -> Any:
         algorithm=way.algorithm,
         error_feedback=way.feedback,
         bucket_bytes=way.bucket_bytes or None,
-        policy=[jcc.optim.Rule(way.large, least_bytes=1 << 20)] if way.large else (),
+        policy=[jcc.optim.Rule(way.large, min_bytes=1 << 20)] if way.large else (),
     )
 
 
