@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from golden_errors import raises
 
 from jaxccomp import config, errors
 from jaxccomp._bootstrap.launchers import Launcher
@@ -13,7 +14,7 @@ from jaxccomp.launch import gpus
 
 def test_the_engine_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
-    with pytest.raises(errors.EngineUnavailableError, match=r'no such file.*backend="xla"'):
+    with raises(errors.EngineUnavailableError, "no such file", 'backend="xla"', "pip install"):
         engine.load()
 
 

@@ -10,6 +10,7 @@ import os
 import pathlib
 
 import pytest
+from golden_errors import raises
 
 from jaxccomp._bootstrap.consensus import Membership, Node, Record, largest_group
 
@@ -147,7 +148,7 @@ def test_three_of_four_are_stopped_and_go_on(believes_reports):
     for number in range(3):
         made.go_on(number)
     if believes_reports:  # process 3 has lost all others, and has reported this to them
-        with pytest.raises(simulation.Violation, match="ends beside a majority"):
+        with raises(simulation.Violation, "processes [1, 2, 3]", "processes [0]"):
             survivors(made)
         return
     members, ended = survivors(made)

@@ -8,6 +8,7 @@ import sys
 
 import patience
 import pytest
+from golden_errors import raises
 
 from jaxccomp import codecs, errors
 from jaxccomp._native import libraries
@@ -51,7 +52,7 @@ def test_what_is_missing_is_said(name):
     if not missing:
         pytest.skip("there is a GPU, and nvCOMP")
     assert "runs on NVIDIA GPUs only" in missing and "jaxccomp[cuda13]" in missing
-    with pytest.raises(errors.EngineUnavailableError, match=r"jaxccomp\[cuda13\]"):
+    with raises(errors.EngineUnavailableError, "'jaxccomp[cuda13]'"):
         codecs.parse(name)
 
 

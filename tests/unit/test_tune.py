@@ -5,6 +5,7 @@ import json
 import pathlib
 
 import pytest
+from golden_errors import raises
 
 from jaxccomp import errors
 from jaxccomp.cli import main, tuning_report
@@ -145,7 +146,7 @@ def test_bad_arguments_end_with_status_2(arguments, said, no_gpu, capsys):
 
 def test_a_missing_mps_is_told(no_gpu):
     assert mps.state().startswith("cannot be used: nvidia-cuda-mps-control is not on PATH")
-    with pytest.raises(errors.LaunchError, match="nvidia-cuda-mps-control is not on PATH"):
+    with raises(errors.LaunchError, "nvidia-cuda-mps-control", "PATH", "--mps"):
         with mps.running(GPU):
             raise AssertionError
 
