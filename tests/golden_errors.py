@@ -41,6 +41,7 @@ REPLACED = (
     (re.compile(r"(?<=\bat )0x[0-9a-f]+"), "<address>"),
     (re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b"), "<name>"),
     (re.compile(r"(?<=\bjaxccomp )\d+\.\d+\.\d+\w*"), "<version>"),
+    (re.compile(r"\b\w*Tracer[(<][^)>]*[)>]"), "<tracer>"),
     (re.compile(r"(?<=JAX says: ).*", re.DOTALL), "<JAX>"),
 )
 

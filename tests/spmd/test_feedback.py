@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import AxisPlace, pairwise
+from golden_errors import raises
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -194,7 +195,9 @@ def test_has_no_derivative():
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how)[0].sum()
 
     x = jnp.ones((4, 8))
-    with pytest.raises(jcc.errors.NotDifferentiableError, match="stop_gradient"):
+    with raises(
+        jcc.errors.NotDifferentiableError, "allreduce_with_feedback", "jax.lax.stop_gradient"
+    ):
         on_axis(jax.grad(loss), x)
     zeros = on_axis(jax.grad(lambda x: loss(jax.lax.stop_gradient(x))), x)
     assert not zeros.any()
@@ -303,14 +306,12 @@ def test_reduce_scatter_refuses():
         return lambda x: jcc.reduce_scatter_with_feedback(x, residual(x), op, **how)[0]
 
     name = "reduce_scatter_with_feedback"
-    with pytest.raises(jcc.errors.UnknownNameError, match=f"op of {name}.*'max'.*'mean', 'sum'"):
+    with raises(jcc.errors.UnknownNameError, name, "'max'", "'mean', 'sum'"):
         on_axis(call(jnp.zeros_like, "max"), x)
-    with pytest.raises(
-        jcc.errors.InvalidArgumentError,
-        match=rf"{name}.*float64\[4, 8\].*not float64\[8\].*zeros_like",
-    ):
+    facts = ("float64[4, 8]", "float64[8]", "zeros_like")
+    with raises(jcc.errors.InvalidArgumentError, name, facts):
         on_axis(call(lambda x: jnp.zeros(8)), x)
-    with pytest.raises(jcc.errors.InvalidArgumentError, match="one row per rank"):
+    with raises(jcc.errors.InvalidArgumentError, "reduce_scatter", "axis 0", "4", "(3, 8)"):
         on_axis(lambda x: call(jnp.zeros_like)(x[:3]), x)
-    with pytest.raises(jcc.errors.NotDifferentiableError, match=name):
+    with raises(jcc.errors.NotDifferentiableError, name, "jax.lax.stop_gradient"):
         on_axis(jax.grad(lambda x: call(jnp.zeros_like)(x).sum()), x)

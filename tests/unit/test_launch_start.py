@@ -4,6 +4,7 @@ import signal
 import types
 
 import pytest
+from golden_errors import check_text
 
 from jaxccomp._bootstrap import shared_memory
 from jaxccomp.launch import interrupts, job, signals
@@ -26,7 +27,7 @@ def room(tmp_path, monkeypatch):
 def test_shared_memory(room):
     assert not shared_memory.why_too_little("MPICH", 4, folder=room(4200))
     text = shared_memory.why_too_little("MPICH", 4, folder=room(4000))
-    assert "has 4000 KiB free of 65536 KiB, and MPICH needs about 4140 KiB" in text
+    check_text(text, "4000 KiB", "65536 KiB", "MPICH", "4140 KiB")
     assert not shared_memory.why_too_little("Open MPI", 4, folder=room(0))
 
 

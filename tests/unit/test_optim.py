@@ -66,10 +66,10 @@ def test_a_codec_in_the_place_of_the_reduction():
     """The reduction is the first argument; the codec is a keyword."""
     for spec in ("int8", "topk:density=0.01", "bf16|lossless"):
         for make in (optim.allreduce_gradients, MAKERS["with_feedback"]):
-            with pytest.raises(jcc.errors.UnknownNameError) as caught:
+            with raises(
+                jcc.errors.UnknownNameError, "allreduce", f"{spec!r}; ", "'and'", f"codec={spec!r}"
+            ):
                 make(spec)
-            assert f"unknown op of allreduce: {spec!r}; valid: 'and'" in str(caught.value)
-            assert f"write codec={spec!r}" in str(caught.value)
     with raises(jcc.errors.UnknownNameError, "allreduce", "'maen'", "'mean'"):
         optim.allreduce_gradients("maen")
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from contract import agreeing
-from golden_errors import raises
+from golden_errors import check_text, raises
 
 import jaxccomp as jcc
 from jaxccomp import comm, config, errors, plan, schedules
@@ -216,18 +216,18 @@ def test_differences_are_shown(tmp_path, capsys):
     ]
     assert main.main(["plan", "diff", str(old), str(new)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "! world: 4 processes on 2 hosts (2, 2) -> 4 processes on 1 hosts (4)"
-    assert re.search(
-        r"^! train.py:4: allreduce of float32\[1000\] .* algorithm ring:chunk=65536 -> "
-        r"two_shot:chunk=65536, codec lossless -> raw$",
+    check_text(lines[0], "! world", "2 hosts (2, 2)", "1 hosts (4)")
+    check_text(
         lines[1],
+        *("! train.py:4", "allreduce of float32[1000]"),
+        *("ring:chunk=65536 -> two_shot:chunk=65536", "lossless -> raw"),
     )
     assert lines[2].startswith("- ") and "int8[3]" in lines[2]
     assert lines[3].startswith("+ ") and "int8[4]" in lines[3]
     assert main.main(["plan", "diff", str(old), str(old)]) == 0
     assert capsys.readouterr().out == ""
     assert main.main(["plan", "diff", str(old), str(tmp_path / "none")]) == 2
-    assert "cannot be read" in capsys.readouterr().err
+    check_text(capsys.readouterr().err, tmp_path / "none")
 
 
 # --- programs --------------------------------------------------------------------------------
@@ -329,19 +329,19 @@ def test_all_ranks_have_the_plans_of_the_first():
 
 
 @pytest.mark.parametrize(
-    "owns,text",
+    "owns,facts",
     [
-        ([own(world=[1, 1]), own(world=[1, 1], missing="auto")], "\\[1\\] name another plan"),
-        ([plans.Own(), own(world=[1, 1])], "ranks \\[1\\] name a plan, and rank 0 none"),
-        ([own(), own()], "describes 4 processes on 2 hosts \\(2, 2\\), but this world has 2"),
-        ([own(version=3)] * 2, "version 3; this release reads version 1"),
-        ([plans.Own(b"{" * 9)] * 2, "is not JSON"),
-        ([own({"plan": PLAN | {"codec": "int9"}}, world=[1, 1])] * 2, "(?s)has codecs that .*int9"),
+        ([own(world=[1, 1]), own(world=[1, 1], missing="auto")], "ranks [1]"),
+        ([plans.Own(), own(world=[1, 1])], ("ranks [1]", "rank 0")),
+        ([own(), own()], ("4 processes on 2 hosts (2, 2)", "2")),
+        ([own(version=3)] * 2, ("version 3", "version 1")),
+        ([plans.Own(b"{" * 9)] * 2, "JSON"),
+        ([own({"plan": PLAN | {"codec": "int9"}}, world=[1, 1])] * 2, "int9"),
     ],
 )
-def test_plans_that_do_not_fit_are_refused_on_all_ranks(owns, text):
+def test_plans_that_do_not_fit_are_refused_on_all_ranks(owns, facts):
     for said in meet(owns, [0, 1]):
-        assert isinstance(said, str) and re.search(text, said), said
+        check_text(said, facts)
 
 
 def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
@@ -350,7 +350,8 @@ def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
         with raises(errors.EngineUnavailableError, "option plan", "none.json", "but why"):
             plans.refuse("why")
     first, second = meet([own(world=[1, 1]), lost], [0, 1])
-    assert "ranks [1] cannot read" in first and "none.json" in second
+    check_text(first, "ranks [1]")
+    check_text(second, "none.json")
 
 
 @pytest.mark.parametrize("name", ["plan", "static_rule", "with_chunk"])

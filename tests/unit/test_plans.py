@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from contract import agreeing
-from golden_errors import raises
+from golden_errors import check_text, raises
 
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._bootstrap import profiles
@@ -429,27 +429,28 @@ def test_all_ranks_have_the_profile_of_the_first():
 
 
 @pytest.mark.parametrize(
-    "owns,hosts,text",
+    "owns,hosts,facts",
     [
-        ([own(hosts=2), own(hosts=2, link=2e8)], [0, 1], "ranks \\[1\\] name another profile"),
-        ([profiles.Own(), own(hosts=2)], [0, 1], "ranks \\[1\\] name a profile, and rank 0 none"),
-        ([own(hosts=2), own(hosts=2)], [0, 0], "describes 2 processes on 2 hosts \\(1, 1\\), but"),
+        ([own(hosts=2), own(hosts=2, link=2e8)], [0, 1], "ranks [1]"),
+        ([profiles.Own(), own(hosts=2)], [0, 1], ("ranks [1]", "rank 0")),
+        ([own(hosts=2), own(hosts=2)], [0, 0], "2 processes on 2 hosts (1, 1)"),
         ([own(hosts=3), own(hosts=3)], [0, 1], "3 processes on 3 hosts"),
-        ([own(hosts=2, version=3)] * 2, [0, 1], "version 3; this release reads version 1"),
-        ([profiles.Own(b"{" * 9)] * 2, [0, 1], "is not JSON"),
-        ([own(hosts=2, codecs={"int9": CODECS["int8"]})] * 2, [0, 1], "(?s)codecs that .*int9"),
+        ([own(hosts=2, version=3)] * 2, [0, 1], ("version 3", "version 1")),
+        ([profiles.Own(b"{" * 9)] * 2, [0, 1], "JSON"),
+        ([own(hosts=2, codecs={"int9": CODECS["int8"]})] * 2, [0, 1], "int9"),
     ],
 )
-def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, text):
+def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, facts):
     for said in meet(owns, hosts):
-        assert isinstance(said, str) and re.search(text, said), said
+        check_text(said, facts)
 
 
 def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
     with config.override(profile=str(tmp_path / "none.json")):
         lost = profiles.own()
     first, second = meet([own(hosts=2), lost], [0, 1])
-    assert "ranks [1] cannot read" in first and "none.json" in second
+    check_text(first, "ranks [1]")
+    check_text(second, "none.json")
 
 
 # --- the command -----------------------------------------------------------------------------
@@ -509,7 +510,7 @@ def test_a_measurement_that_is_killed_goes_on(measured, tmp_path, capsys):
     with raises(errors.InvalidArgumentError, "python -m jaxccomp tune links"):
         schedules.parse_profile(unfinished.read_bytes(), "the file")
     assert tune(*how, "--codecs", "int8:block=64 int8 bf16") == 0
-    assert "int8:block=64 of values float32: measured before" in capsys.readouterr().err
+    assert "int8:block=64 of values float32" in capsys.readouterr().err
     assert found == ["bf16"] and os.path.exists(path) and not unfinished.exists()
     made = json.loads(path.read_text())
     ratio = kept["int8:block=64 of values float32"][0]
@@ -563,9 +564,9 @@ def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):
     assert cluster.ranks == 1 and set(cluster.codecs) == {"int8", "lossless"}
     assert cluster.codecs["int8"].of("float32").ratio == pytest.approx(3.76, rel=0.01)
     shown = capsys.readouterr().out
-    assert "lossless" in shown and "memory: copies" in shown
+    assert "lossless" in shown and "memory" in shown
     assert tune("--codecs", "int8", "--output", str(tmp_path / "none" / "x.json")) == 2
-    assert "make it first" in capsys.readouterr().err
+    check_text(capsys.readouterr().err, tmp_path / "none")
     # Measurements without time are listed.
     assert tune("--codecs", "int8", "--within", "1e-9") == 0
-    assert "no time for: int8 of gaussian" in capsys.readouterr().out
+    assert "int8 of gaussian" in capsys.readouterr().out

@@ -121,7 +121,7 @@ def test_pythons_and_what_is_missing(monkeypatch):
     assert turns.find_pythons(["openmpi=o", "mpi4jax=j"])[0].mpi4jax == "j"
     pythons, missing = turns.find_pythons(["openmpi=o"])
     assert list(pythons.mpis) == ["mpich", "openmpi"] and not pythons.mpi4jax
-    assert "mpi4jax is not installed" in missing
+    assert "mpi4jax" in missing
 
 
 def test_inputs(tmp_path):

@@ -5,7 +5,7 @@ import ipaddress
 import pathlib
 
 import pytest
-from golden_errors import raises
+from golden_errors import check_text, raises
 from testbed import __main__ as command_line
 from testbed import (
     collectives,
@@ -97,10 +97,10 @@ def test_an_mpi_that_cannot_be_started_is_refused(monkeypatch):
 
 def test_missing_tools_and_rights_are_named(monkeypatch):
     monkeypatch.setattr(network.shutil, "which", lambda tool: None if tool == "tc" else tool)
-    assert "command tc, which is not on the PATH: install iproute2" in network.why_not()
+    check_text(network.why_not(), "tc", "PATH", "iproute2")
     monkeypatch.setattr(network.shutil, "which", lambda tool: tool)
     monkeypatch.setattr(network.os, "geteuid", lambda: 1000)
-    assert "needs root" in network.why_not()
+    check_text(network.why_not(), "root")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from golden_errors import raises
+from golden_errors import check_text, raises
 
 from jaxccomp import errors, schedules
 from jaxccomp.cli import main
@@ -67,9 +67,9 @@ def test_files_that_are_none(tmp_path, capsys):
     path = tmp_path / "cut.json"
     path.write_text('{"version": 1, "ho')
     assert main.main(["tune", "transport", str(path), str(path)]) == 2
-    assert "not JSON that can be read" in capsys.readouterr().err
+    check_text(capsys.readouterr().err, path, "JSON", golden=False)
     assert main.main(["tune", "transport", str(tmp_path / "none"), str(path)]) == 2
-    assert "cannot be read" in capsys.readouterr().err
+    check_text(capsys.readouterr().err, tmp_path / "none")
 
 
 @pytest.mark.parametrize("seconds", [-1, "1", float("nan"), 1e9, True])
