@@ -130,7 +130,7 @@ def take() -> list[str]:
     return list(_checked)
 
 
-def update(new: Mapping[str, list[str]], is_stale: Container[str] = ()) -> None:
+def update(new: Mapping[str, list[str]], dropped: Container[str] = ()) -> None:
     """Replaces entries of the file; other processes may do the same at the same time."""
     with open(FILE, "r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -138,7 +138,7 @@ def update(new: Mapping[str, list[str]], is_stale: Container[str] = ()) -> None:
         kept = {
             test: texts
             for test, texts in entries.items()
-            if texts and test not in is_stale and (ROOT / test.partition("::")[0]).exists()
+            if texts and test not in dropped and (ROOT / test.partition("::")[0]).exists()
         }
         file.seek(0)
         file.truncate()

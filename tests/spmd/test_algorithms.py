@@ -314,7 +314,7 @@ def test_onebit_adam_keeps_its_variance_and_loses_nothing():
 # --- errors ---
 
 
-def test_bad_arguments():
+def test_bad_arguments_name_the_allowed_values():
     with raises(errors.InvalidArgumentError, "powersgd", "rank", "1", "0"):
         optim.powersgd(rank=0)
     with raises(errors.InvalidArgumentError, "dgc", "codec", '"topk"', "'int8'"):

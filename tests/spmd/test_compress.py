@@ -576,7 +576,7 @@ def test_where_a_residual_cannot_be_carried(function, facts):
         step.init(rows(1024))
 
 
-def test_a_state_of_another_program():
+def test_state_of_another_program_is_refused():
     step = jcc.compress_with_feedback(mapped(lambda x: lax.psum(x, "d")), "int4")
     state = step.init(rows(1024))
     with raises(

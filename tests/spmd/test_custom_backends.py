@@ -129,7 +129,7 @@ def test_example_in_docstring():
     assert doctest.DocTestRunner().run(found).failed == 0
 
 
-def test_registering():
+def test_bad_backends_are_refused_when_registered():
     with raises(errors.NameTakenError, "backend 'xla'", "this package", "Mine"):
         jcc.register_backend("xla")(type("Mine", (), {"allreduce": lambda x, call: x}))
     with raises(errors.BackendError, "backend 'empty'", "contract.plugin", "'bcast'"):

@@ -189,7 +189,7 @@ def test_over_a_mesh_and_a_vmap_axis():
     assert not residual.any()
 
 
-def test_has_no_derivative():
+def test_with_feedback_refuses_derivatives():
     def loss(x):
         how = {"codec": "int8", "axis_name": "d"}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how)[0].sum()
@@ -298,7 +298,7 @@ def test_reduce_scatter_along_a_vmap_axis_and_what_is_no_float():
     assert not residual["a"].any() and residual["n"] is None
 
 
-def test_reduce_scatter_refuses():
+def test_reduce_scatter_with_feedback_names_bad_arguments():
     x = jnp.ones((4, 4, 8))
 
     def call(residual, op="mean"):

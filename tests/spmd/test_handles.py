@@ -128,14 +128,14 @@ def test_derivative():
     )
 
 
-def test_waited_for_twice():
+def test_second_wait_names_the_call():
     handle = jcc.allreduce_start(jnp.ones(3))
     handle.wait()
     with raises(jcc.errors.InvalidArgumentError, "allreduce of test_handles.py:", "wait()"):
         handle.wait()
 
 
-def test_never_waited_for():
+def test_unwaited_handle_warns_with_its_line():
     with pytest.warns(RuntimeWarning) as caught:
         jcc.bcast_start(jnp.ones(3))
         gc.collect()

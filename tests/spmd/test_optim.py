@@ -424,7 +424,7 @@ def test_a_rule_with_a_lossy_codec_that_takes_integers_alone():
     init("lossless", "st*")
 
 
-def test_mistakes_in_a_policy():
+def test_mistakes_in_a_policy_are_named():
     make = functools.partial(jcc.optim.allreduce_gradients, axis_name="d")
     params = jax.tree.map(lambda x: x[0], layers(1))
     invalid = functools.partial(raises, jcc.errors.InvalidArgumentError)

@@ -135,7 +135,7 @@ def test_derivatives_and_batches(way):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])
-def test_errors_while_tracing(way):
+def test_bad_codecs_are_named_while_tracing(way):
     place = AxisPlace(N, "check_vma")
 
     class Ragged(own_codec.Scaled):

@@ -69,7 +69,7 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "0", "1kb", "KiB", "-1", "1.5MiB"])
-def test_bad_sizes(text):
+def test_bad_sizes_show_valid_ones(text):
     with raises(errors.InvalidArgumentError, "64KiB", "1MiB"):
         terminal.parse_size(text)
 

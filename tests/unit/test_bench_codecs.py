@@ -86,7 +86,7 @@ def test_safetensors_files(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"no array at all"])
-def test_files_that_are_none(tmp_path, content):
+def test_files_without_arrays_are_named(tmp_path, content):
     path = tmp_path / "x.npy"
     path.write_bytes(content)
     with raises(errors.InvalidArgumentError, "x.npy", golden=False):

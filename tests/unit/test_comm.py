@@ -102,12 +102,12 @@ def test_communicators_are_values():
         ),
     ],
 )
-def test_bad_arguments(alone, make, facts):
+def test_bad_arguments_name_the_allowed_values(alone, make, facts):
     with raises(errors.InvalidArgumentError, facts):
         make()
 
 
-def test_membership(third_of_four):
+def test_non_members_and_other_worlds_are_refused(third_of_four):
     group = comm.Communicator("odd", (3, 2))
     assert group.rank == 1
     with raises(
@@ -125,7 +125,7 @@ def test_membership(third_of_four):
         comm._known(comm.Communicator("odd", (2, 3)))
 
 
-def test_unreachable_processes(third_of_four):
+def test_unreachable_processes_are_refused(third_of_four):
     assert comm.why_unreachable() == "no MPI"
     with raises(errors.EngineUnavailableError, "no MPI"):
         comm.resolve(None)
@@ -134,7 +134,7 @@ def test_unreachable_processes(third_of_four):
     assert comm.resolve(comm.Communicator("self", (2,))).rank == 0
 
 
-def test_from_mpi4py_without_mpi(alone):
+def test_from_mpi4py_without_mpi_says_how_to_start(alone):
     with raises(errors.CommunicatorError, "from_mpi4py", "mpiexec", 'jaxccomp.init(mpi="always")'):
         comm.Communicator.from_mpi4py(object())
 
@@ -161,7 +161,7 @@ def test_wait_has_a_deadline():
     mpi.wait(lambda: True, 0.0, lambda: "never")
 
 
-def test_a_launcher_without_mpi4py(monkeypatch):
+def test_launcher_without_mpi4py_says_what_to_install(monkeypatch):
     monkeypatch.setattr(mpi, "launcher", lambda: mpi.Launcher("PMI", 0, 2))
     monkeypatch.setattr(mpi, "installed", lambda: False)
     monkeypatch.setattr(mpi, "imported", lambda: None)

@@ -112,7 +112,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_told(name):
+def test_wrong_schedules_name_rank_and_task(name):
     changes, facts = WRONG[name]
 
     @jcc.register_algorithm("wrong", "bcast")
@@ -171,7 +171,7 @@ def test_an_exception_in_the_function_is_its_own():
     check_text(caught.value.__notes__[0], "'raises'", "bcast", "rank 0", "2 ranks")
 
 
-def test_names_and_options():
+def test_bad_names_and_options_are_refused():
     with raises(errors.UnknownNameError, "'broadcast'", "'allgather'", "'bcast'"):
         jcc.register_algorithm("mine", "broadcast")
     with raises(errors.NameTakenError, "'My own'", "a-z"):

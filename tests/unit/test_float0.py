@@ -41,7 +41,7 @@ def gradients(params):
 
 @pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_transformations(name, jit):
+def test_transformations_pass_float0_or_refuse_integers(name, jit):
     """Each passes float0 gradients through, or refuses the integer parameter before any step."""
     transformation = TRANSFORMATIONS[name]()
     if not name.startswith(PASS):
@@ -75,7 +75,7 @@ def test_float0_arguments_of_a_program(jit):
     np.testing.assert_array_equal(reduced["w"], grads["w"])
 
 
-def test_references():
+def test_float0_references_must_match():
     none = np.zeros(2, jax.dtypes.float0)
     x = {"x": jnp.ones(3), "i": none}
     result = jcc.bcast(x, ref=x, codec="lossless")
@@ -91,7 +91,7 @@ def test_no_message_has_no_status():
         jcc.recv(np.zeros(2, jax.dtypes.float0), 0, with_status=True)
 
 
-def test_replicate():
+def test_replicate_keeps_float0():
     tree = {"x": jnp.ones(3), "i": np.zeros(2, jax.dtypes.float0)}
     result = sync.replicate(tree)
     assert (result["i"].dtype, result["i"].shape) == (jax.dtypes.float0, (2,))

@@ -158,7 +158,7 @@ def test_chunks_without_a_reference_have_a_least_size(codec):
 
 
 @pytest.mark.parametrize("junk", [b"", b"JCCF", b"x" * 100, pickle.dumps(np.zeros(3)), "text", 3])
-def test_what_is_no_frame(junk):
+def test_bytes_without_a_frame_are_refused(junk):
     with pytest.raises(ValueError):
         codecs.decode(junk)
 

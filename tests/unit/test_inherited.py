@@ -34,13 +34,13 @@ def worker(monkeypatch):
 
 
 @pytest.mark.parametrize("environ", [MPICH, OPEN_MPI], ids=["MPICH", "Open MPI"])
-def test_ranks(environ):
+def test_ranks_of_a_launcher_may_join(environ):
     assert not why(environ)
     assert not why(marked(environ, os.getpid()))
 
 
 @pytest.mark.parametrize("environ", [MPICH, OPEN_MPI], ids=["MPICH", "Open MPI"])
-def test_children_of_ranks(environ):
+def test_children_of_ranks_name_their_rank(environ):
     check_text(why(marked(environ, 7)), "rank 1", "process 7")
 
 
@@ -49,7 +49,7 @@ def test_ranks_of_a_job_that_a_rank_has_started():
     assert not why(marked({"SLURM_JOB_ID": "1"}, 7) | MPICH)
 
 
-def test_workers(worker):
+def test_workers_of_multiprocessing_are_refused(worker):
     assert "multiprocessing" in why(MPICH)
     assert "multiprocessing" in why(marked(MPICH, os.getppid()))
     # Also if the program passes its rank to init(): the worker does the same.

@@ -92,7 +92,7 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(wanted, names, tmp_path):
         assert found.gpus[0].bus == "0000:af:00.0"
 
 
-def test_why_there_is_none(tmp_path):
+def test_missing_gpus_are_explained(tmp_path):
     found = gpus.find({"PATH": "", "CUDA_VISIBLE_DEVICES": "0"}, tmp_path)
     assert not found.gpus and "nvidia-smi is not on PATH" in found.how
     broken = fake(tmp_path, "nvidia-smi", "echo 'No devices were found'; exit 6\n")
@@ -167,7 +167,7 @@ def test_one_rank_per_gpu_keeps_the_default_of_jax(sys, machine):
         ({"thread_percentage": 101}, 1, 1, ("100", "101")),
     ],
 )
-def test_what_cannot_be_met(change, gpu_count, ranks, facts):
+def test_impossible_placements_name_the_remedy(change, gpu_count, ranks, facts):
     settings = dataclasses.replace(placement.Settings(), **change)
     with raises(errors.InvalidArgumentError, facts):
         placement.ranks_per_gpu(settings, gpu_count, ranks)
@@ -222,7 +222,7 @@ def test_lines():
 
 
 @pytest.mark.parametrize("hosts", [["a:1"], ["a:0", "b"], [":3"], ["a:x"]])
-def test_bad_hosts(hosts):
+def test_bad_hosts_show_valid_ones(hosts):
     with raises(errors.InvalidArgumentError, "node1"):
         mpiexec.slots(hosts, 3)
 

@@ -24,7 +24,7 @@ def room(tmp_path, monkeypatch):
     return make
 
 
-def test_shared_memory(room):
+def test_too_little_shared_memory_names_the_sizes(room):
     assert not shared_memory.why_too_little("MPICH", 4, folder=room(4200))
     text = shared_memory.why_too_little("MPICH", 4, folder=room(4000))
     check_text(text, "4000 KiB", "65536 KiB", "MPICH", "4140 KiB")

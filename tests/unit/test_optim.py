@@ -90,7 +90,7 @@ def test_operations_name_keyword_arguments_that_they_do_not_have():
         jax.vmap(lambda x: jcc.lax.psum(x, "i", codecs="int8"), axis_name="i")(x)
 
 
-def test_a_state_of_other_gradients():
+def test_state_of_other_gradients_is_refused():
     optimizer = optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="i")
     state = optimizer.init({"w": jnp.ones(3)})
 

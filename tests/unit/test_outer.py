@@ -99,7 +99,7 @@ def test_parameters_must_be_those_of_init(params, facts):
             parts.step(params, parts.init(PARAMS))
 
 
-def test_states_and_parameters_of_others():
+def test_states_that_do_not_fit_are_refused():
     with raises(errors.InvalidArgumentError, "fragments=3", "2 leaves"):
         streaming(fragments=3).init(PARAMS)
     state = streaming(fragments=1).init(PARAMS)
@@ -131,7 +131,7 @@ def test_sparse_loco_checks_what_it_keeps(exchange, facts):
         outer.step(PARAMS, state._replace(exchange=exchange))
 
 
-def test_a_state_of_something_else():
+def test_outer_step_refuses_other_states():
     outer = optim.diloco()
     with raises(errors.InvalidArgumentError, "diloco", "OuterState", "init(params)", "tuple"):
         outer.step(PARAMS, ())

@@ -126,14 +126,14 @@ def planning(**changes):
         (putting("algorithm", "two_shot"), ("algorithm='two_shot'", "'ring:chunk=65536'")),
     ],
 )
-def test_hostile_content(change, facts):
+def test_bad_content_names_the_key(change, facts):
     made = copy.deepcopy(content())
     change(made)
     with raises(errors.InvalidArgumentError, facts):
         _plans.parse(json.dumps(made).encode(), "the file")
 
 
-def test_files_of_other_lengths(tmp_path):
+def test_empty_long_and_missing_files_are_refused(tmp_path):
     path = tmp_path / "plan.json"
     for data, facts in (
         (b"", ("plan.json", "no bytes", "jaxccomp.plan.record()")),

@@ -378,7 +378,7 @@ def test_every_cut_of_a_profile_is_refused():
         ({"hosts": [{"count": 1, "ranks": 1}] * 9000}, ("hosts", "1 to 8192")),
     ],
 )
-def test_hostile_content(changes, facts):
+def test_bad_content_names_the_key(changes, facts):
     data = json.dumps(profile() | changes).encode()
     with raises(errors.InvalidArgumentError, facts):
         schedules.parse_profile(data, "the file")
@@ -386,7 +386,7 @@ def test_hostile_content(changes, facts):
         schedules.parse_profile(b"\xff" + data, "the file")
 
 
-def test_files_of_other_lengths(tmp_path):
+def test_empty_long_and_missing_files_are_refused(tmp_path):
     path = tmp_path / "profile.json"
     for content, facts in (
         (b"", ("profile.json", "no bytes", "python -m jaxccomp tune links --output")),

@@ -93,13 +93,13 @@ def profile(**changes):
         ([1], ("'version', 'hosts'", "list")),
     ],
 )
-def test_descriptions_that_cannot_be(cluster, facts):
+def test_bad_clusters_name_the_key(cluster, facts):
     with raises((errors.InvalidArgumentError, errors.UnknownNameError), facts):
         schedules.simulate("bcast", cluster=cluster, size_bytes=1)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 100_000, '{"version": 1e999}', "\x00"])
-def test_files_that_are_no_profile(tmp_path, content):
+def test_files_without_a_profile_are_refused(tmp_path, content):
     path = tmp_path / "profile.json"
     path.write_text(content)
     with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError)):
@@ -120,7 +120,7 @@ def test_files_that_are_no_profile(tmp_path, content):
         ),
     ],
 )
-def test_arguments_that_cannot_be(changes, facts):
+def test_bad_arguments_name_the_allowed_values(changes, facts):
     given = {"collective": "bcast", "cluster": "4x1gbit", "size_bytes": 1} | changes
     with raises((errors.InvalidArgumentError, errors.UnknownNameError), facts):
         schedules.simulate(given.pop("collective"), given.pop("algorithm", "auto"), **given)

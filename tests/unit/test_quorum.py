@@ -219,12 +219,12 @@ def test_who_leads_decides_while_it_is_late():
     ],
     ids=str,
 )
-def test_what_is_wrong_is_named(arguments, facts):
+def test_bad_arguments_name_the_allowed_values(arguments, facts):
     with raises(errors.InvalidArgumentError, facts):
         optim.Quorum(**{"outer": optim.diloco()} | arguments)
 
 
-def test_alone():
+def test_one_rank_steps_like_the_outer_optimizer():
     """With one rank, a step equals a step of the outer optimiser."""
     quorum = optim.Quorum(optim.diloco())
     state = quorum.init(PARAMS)

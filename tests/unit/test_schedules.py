@@ -188,7 +188,7 @@ def test_options_of_an_algorithm():
         ({"feedback": True}, ("feedback", "allreduce", "reduce_scatter")),
     ],
 )
-def test_what_cannot_be(change, facts):
+def test_bad_arguments_name_the_allowed_values(change, facts):
     given = {"collective": "allreduce", "rank": 0, "ranks": 4, "block_bytes": 8} | change
     with raises(errors.JaxccompError, facts):
         schedules.make(given.pop("collective"), given.pop("algorithm", "auto"), **given)

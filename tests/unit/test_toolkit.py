@@ -51,7 +51,7 @@ def test_specs_have_it_as_any_other():
         codecs.encode("test_scaled", np.zeros(4, np.float32))
 
 
-def test_names():
+def test_bad_and_taken_names_are_refused():
     with raises(errors.NameTakenError, "'int8'", "this package", "Codec_int8"):
         register("int8")
     with raises(errors.NameTakenError, "'Int-8'", "a-z"):
@@ -117,7 +117,7 @@ def test_other_mistakes_of_encode_are_jaxs_own():
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_check_finds(case):
+def test_check_names_the_mistake_of_a_codec(case):
     encode, facts = BAD[case]
     name = f"test_bad_{case}"
     register(name, encode)
@@ -158,7 +158,7 @@ def test_packing(bits, count):
     assert (toolkit.unpack(packed, bits, count, 64) == codes).all()
 
 
-def test_packing_of_other_widths():
+def test_packing_refuses_other_widths():
     with raises(errors.InvalidArgumentError, "bits=3", "1, 2, 4 or 8"):
         toolkit.pack(jnp.zeros(8, jnp.int32), 3)
     with raises(errors.InvalidArgumentError, "bits=2", "blocks of 6", "8 / bits"):

@@ -257,7 +257,7 @@ def test_bytes_of_other_kinds_are_refused(data, tmp_path):
         merge(tmp_path / "all.json", tmp_path / "other.json")
 
 
-def test_the_command(tmp_path, capsys):
+def test_command_merges_and_overwrites_nothing(tmp_path, capsys):
     team = ranks(("a", 0.0), ("b", 3.0))
     exchange(*team, 1.0, 1e-5)
     exchange(*reversed(team), 2.0, 1e-5)
@@ -274,7 +274,7 @@ def test_the_command(tmp_path, capsys):
     check_text(capsys.readouterr().err, tmp_path / "none")
 
 
-def test_nothing_to_merge(tmp_path):
+def test_merge_needs_a_trace(tmp_path):
     with raises(errors.InvalidArgumentError, "merge", "one rank"):
         merge(tmp_path / "all.json")
     Timeline().save(tmp_path / "empty.json")

@@ -5,7 +5,7 @@ import json
 import pathlib
 
 import pytest
-from golden_errors import raises
+from golden_errors import check_text, raises
 
 from jaxccomp import errors
 from jaxccomp.cli import main, tuning_report
@@ -174,7 +174,7 @@ def test_within_a_time_what_does_not_fit_is_left_out():
     assert len(results["1 process"].rounds) == 2 and results["1 process"].left_out == 1
     assert results["2 processes"].median == 10.0 and results["2 processes"].left_out == 2
     said = tuning_report.left_out(list(results.values()))
-    assert "1 process (1 more round(s)), 2 processes (2 more round(s))" in said
+    check_text(said, "1 process (1 more", "2 processes (2 more")
     assert "vmap" not in said  # left out for another reason
 
 
