@@ -38,7 +38,6 @@ def streaming(outer=None, every=6, fragments=2, delay=1, **options):
         ),
         ({"outer": optim.diloco(axis_name="d")}, ("shard_map", "'d'", "mesh=mesh")),
     ],
-    ids=str,
 )
 def test_streaming_names_what_is_wrong(arguments, facts):
     with raises(errors.InvalidArgumentError, facts):
@@ -61,7 +60,6 @@ def test_streaming_names_what_is_wrong(arguments, facts):
         ({"densty": 0.1}, errors.UnknownKeywordError, ("'densty'", "allgather")),
         ({"backend": "navite"}, errors.UnknownNameError, ("'navite'", "'native'")),
     ],
-    ids=str,
 )
 def test_sparse_loco_names_what_is_wrong(arguments, error, facts):
     with raises(error, facts):

@@ -382,7 +382,7 @@ def test_bad_content_names_the_key(changes, facts):
     data = json.dumps(profile() | changes).encode()
     with raises(errors.InvalidArgumentError, facts):
         schedules.parse_profile(data, "the file")
-    with raises(errors.InvalidArgumentError, "the file", "JSON"):
+    with raises(errors.InvalidArgumentError, "the file", "JSON", golden=False):
         schedules.parse_profile(b"\xff" + data, "the file")
 
 

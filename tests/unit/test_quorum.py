@@ -217,7 +217,6 @@ def test_who_leads_decides_while_it_is_late():
         ({"name": "a/b"}, ("name", "'/'", "':'", "'a/b'")),
         ({"name": ""}, ("name", "'/'", "not ''")),
     ],
-    ids=str,
 )
 def test_bad_arguments_name_the_allowed_values(arguments, facts):
     with raises(errors.InvalidArgumentError, facts):
