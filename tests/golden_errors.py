@@ -47,7 +47,7 @@ REPLACED = (
 
 Texts = dict[str, list[str]]
 
-# Texts that the running test has checked so far.
+# The different texts that the running test has checked so far, in this order.
 _checked: list[str] = []
 
 
@@ -74,8 +74,9 @@ def check_text(text: str, *facts: object, golden: bool = True) -> None:
 def _check(text: str, facts: tuple[object, ...], title: str, golden: bool) -> None:
     absent = [fact for fact in _flat(facts) if not has_fact(text, fact)]
     assert not absent, f"{absent} not in {title}{text!r}"
-    if golden:
-        _checked.append(normalized(title + text))
+    text = normalized(title + text)
+    if golden and text not in _checked:
+        _checked.append(text)
 
 
 def _flat(facts: tuple[object, ...]) -> Iterator[object]:
