@@ -5,6 +5,8 @@ import pathlib
 import sys
 import zlib
 
+import pytest
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_ENABLE_X64", "1")  # read by JAX when it is imported
 # Compiling is what tests spend their time on. XLA's own passes, which decide what becomes of a
@@ -13,6 +15,8 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_opti
 
 _HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent / "tools")]
+
+import golden_errors  # noqa: E402
 
 # "" leaves slow tests out, "only" takes no others, "also" takes all (`make test-slow`,
 # `make test-all`).
@@ -27,6 +31,14 @@ if not 1 <= _SHARE <= _SHARES:
 
 # Where `make` keeps what JAX has compiled, for this part of the suite.
 _COMPILED = os.environ.get("JAXCCOMP_TEST_COMPILED")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the texts of errors to tests/golden/errors.txt instead of comparing them",
+    )
 
 
 def pytest_configure(config):
@@ -45,7 +57,41 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def pytest_make_parametrize_id(config, val, argname):
+    """Names a case by its facts (golden_errors.raises), not by its number."""
+    if argname == "facts" and isinstance(val, tuple):
+        return " ".join(map(str, val))[:60]
+    return None
+
+
+_stale_errors: set[str] = set()
+_new_errors: dict[str, list[str]] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Compares the error texts of a test that passes with tests/golden/errors.txt."""
+    golden_errors.begin()
+    result = yield
+    if pyfuncitem.config.getoption("--update-golden"):
+        _new_errors[pyfuncitem.nodeid] = golden_errors.take()
+    else:
+        golden_errors.compare(pyfuncitem.nodeid)
+    return result
+
+
+def pytest_sessionfinish(session):
+    if session.config.getoption("--update-golden") and "JAXCCOMP_TEST_RANKS" not in os.environ:
+        golden_errors.update(_new_errors, _stale_errors)
+
+
 def pytest_collection_modifyitems(config, items):
+    collected = {item.nodeid for item in items}
+    # pytest has found all tests of a file unless an argument names one of its tests.
+    parts = {name.partition("::")[0] for name in config.args if "::" in name}
+    files = {test.partition("::")[0] for test in collected} - parts
+    _stale_errors.update(golden_errors.stale(collected, files))
+
     def is_left_out(item):
         slow = item.get_closest_marker("slow") is not None
         if {"": slow, "only": not slow, "also": False}[_SLOW]:

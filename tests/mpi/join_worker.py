@@ -127,18 +127,18 @@ def refusals():
 
     local = MPI.COMM_WORLD.Split(min(world.rank, 1))
     inter = local.Create_intercomm(0, MPI.COMM_WORLD, 1 if world.rank == 0 else 0)
-    for make, says in (
+    for make, fact in (
         (lambda: comm.resolve(MPI.COMM_WORLD), "from_mpi4py"),
-        (lambda: comm.resolve(comm.Communicator("far", (0, 99))), "another world"),
-        (lambda: comm.Communicator.from_mpi4py(MPI.COMM_NULL), "with members"),
+        (lambda: comm.resolve(comm.Communicator("far", (0, 99))), "99"),
+        (lambda: comm.Communicator.from_mpi4py(MPI.COMM_NULL), "members"),
         (lambda: comm.Communicator.from_mpi4py(inter), "inter-communicator"),
     ):
         try:
             make()
         except errors.CommunicatorError as error:
-            assert says in str(error), error
+            assert fact in str(error), error
         else:
-            raise AssertionError(f"not refused: {says}")
+            raise AssertionError(f"not refused: {fact}")
 
 
 def late():
@@ -149,7 +149,7 @@ def late():
         try:
             comm.init(timeout_seconds=0.5)
         except errors.InitializationError as error:
-            assert "ranks [1] of all 2 have not come" in str(error), error
+            assert "ranks [1]" in str(error) and "2" in str(error), error
         else:
             raise AssertionError("init did not wait for the others")
         assert not comm.is_initialized()

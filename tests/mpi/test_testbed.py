@@ -14,6 +14,7 @@ import tempfile
 import patience
 import pytest
 import testbed
+from golden_errors import raises
 from testbed import (
     cases,
     collectives,
@@ -184,9 +185,9 @@ def test_a_run_that_takes_too_long_is_ended(bed):
 
 def test_another_mpi_than_the_interpreters_is_refused(bed):
     other = next(each for each in launchers.TABLE if each != launchers.find(None, sys.executable))
-    with pytest.raises(ValueError, match=f"--mpi {other}: .*--python PATH"):
+    with raises(ValueError, f"--mpi {other}", "--python PATH", golden=False):
         bed.run(["true"], mpi=other)
-    with pytest.raises(ValueError, match="valid: 'mpich', 'openmpi'"):
+    with raises(ValueError, "'lam'", "'mpich', 'openmpi'", golden=False):
         bed.run(["true"], mpi="lam")
 
 
@@ -219,7 +220,7 @@ def test_nothing_is_left_behind_after_a_failure_half_way(monkeypatch):
     make = network.make
     monkeypatch.setattr(network, "make", fail)
     before = namespaces(os.getpid())  # the module's own testbed
-    with pytest.raises(network.TestbedError, match="half-way"):
+    with raises(network.TestbedError, "half-way", golden=False):
         with Testbed(hosts=3, link=LINK):
             pass
     assert namespaces(os.getpid()) == before

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden_errors import raises
 from jax import lax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
@@ -313,23 +314,23 @@ def test_onebit_adam_keeps_its_variance_and_loses_nothing():
 # --- errors ---
 
 
-def test_bad_arguments():
-    with pytest.raises(errors.InvalidArgumentError, match="rank must be at least 1"):
+def test_bad_arguments_name_the_allowed_values():
+    with raises(errors.InvalidArgumentError, "powersgd", "rank", "1", "0"):
         optim.powersgd(rank=0)
-    with pytest.raises(errors.InvalidArgumentError, match="codec must be"):
+    with raises(errors.InvalidArgumentError, "dgc", "codec", '"topk"', "'int8'"):
         optim.dgc(codec="int8")
-    with pytest.raises(errors.InvalidArgumentError, match="density must be in"):
+    with raises(errors.InvalidArgumentError, "dgc", "density", "(0, 1]", "momentum", "not 0,"):
         optim.dgc(density=0)
-    with pytest.raises(errors.InvalidArgumentError, match="warmup_steps must be at least 1"):
+    with raises(errors.InvalidArgumentError, "onebit_adam", "warmup_steps", "1", "0"):
         optim.onebit_adam(1e-3, warmup_steps=0)
-    with pytest.raises(errors.InvalidArgumentError, match="strength must be in"):
+    with raises(errors.InvalidArgumentError, "ecq", "strength", "(0, 1]", "not 0"):
         optim.ecq(strength=0)
-    with pytest.raises(errors.InvalidArgumentError, match="bin_size must be a positive integer"):
+    with raises(errors.InvalidArgumentError, "adacomp", "bin_size", "positive", "0"):
         optim.adacomp(bin_size=0)
-    with pytest.raises(errors.InvalidArgumentError, match="codec must be bit-exact.*not 'int8'"):
+    with raises(errors.InvalidArgumentError, "adacomp", "codec", '"lossless"', "'int8'"):
         optim.adacomp(codec="int8")
     for make in (optim.dgc, optim.ecq, optim.adacomp):
-        with pytest.raises(errors.UnsupportedDTypeError, match="int32.*optax.masked"):
+        with raises(errors.UnsupportedDTypeError, "gradients", "int32", "optax.masked"):
             make().init(jnp.zeros(3, jnp.int32))
 
 
@@ -395,7 +396,7 @@ def test_a_state_that_does_not_fit_is_named(name):
     optimizer = STATES[name]
     grads = np.ones((N, 40, 60), np.float32)
 
-    def refused(text, make_state, in_specs):
+    def refused(facts, make_state, in_specs):
         devices = np.array(jax.devices()[:N])
         mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=devices)
         state = make_state()
@@ -404,15 +405,15 @@ def test_a_state_that_does_not_fit_is_named(name):
             return optimizer.update(rows[0], state)[0]
 
         mapped = jax.shard_map(body, mesh=mesh, in_specs=(in_specs, P("d")), out_specs=P())
-        with pytest.raises(errors.InvalidArgumentError, match=f"{name}: {text}"):
+        with raises(errors.InvalidArgumentError, name, facts):
             jax.eval_shape(mapped, state, grads)
 
     matrix = jnp.zeros((40, 60), "float32")
-    shared = r".* of the state .*same on all ranks along 'd'.*state_specs\(optimizer, params, 'd'\)"
+    shared = ("'d'", "P()", "jaxccomp.optim.state_specs(optimizer, params, 'd')")
     refused(shared, lambda: optimizer.init(matrix), P())
     specs = optim.state_specs(optimizer, matrix, "d")
     stacked = jax.tree.map(
         lambda x: jnp.zeros((N, 40, 60)) if x.shape == (40, 60) else x, optimizer.init(matrix)
     )
-    refused(r".* has the shape \[1, 40, 60\].*\[40, 60\].*unstack", lambda: stacked, specs)
-    refused("the state must be a .*State, .*not EmptyState", optax.EmptyState, P())
+    refused(("[1, 40, 60]", "[40, 60]", "unstack_residuals"), lambda: stacked, specs)
+    refused(("state", "init(params)", "EmptyState"), optax.EmptyState, P())

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden_errors import raises
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -122,7 +123,7 @@ def test_sums_are_kept():
         rows = optim.resize_residuals(state, ranks, "sum").residual["w"]
         assert rows.shape == (ranks, 3)
         np.testing.assert_allclose(rows.sum(0), [18, 22, 26])
-    with pytest.raises(errors.UnknownNameError, match="max"):
+    with raises(errors.UnknownNameError, "resize_residuals", "'max'", "'mean', 'sum'"):
         optim.resize_residuals(state, 2, "max")
-    with pytest.raises(errors.InvalidArgumentError, match="at least 1"):
+    with raises(errors.InvalidArgumentError, "resize_residuals", "ranks", "1", "0"):
         optim.resize_residuals(state, 0)

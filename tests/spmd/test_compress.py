@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract.selection import ALL
+from golden_errors import raises
 from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -341,42 +342,42 @@ def test_what_depends_on_another_is_not_joined():
 
 
 @pytest.mark.parametrize(
-    ("function", "policy", "kind", "text"),
+    ("function", "policy", "kind", "facts"),
     [
         (
             lambda x: x * 2,
             "int8",
             errors.InvalidArgumentError,
-            "no collective.*data_par",
+            ("no collective", "jaxccomp.data_parallel"),
         ),
         (
             lambda x: lax.psum(x, "d"),
             [CollectiveRule("int8", "all_gather")],
             errors.InvalidArgumentError,
-            r"takes no collective.*psum over d of float32\[1024\] at test_compress.py:\d+",
+            ("'all_gather'", "psum over d of float32[1024] at test_compress.py:"),
         ),
         (
             lambda x: lax.psum(x.astype(jnp.int32), "d"),
             [CollectiveRule("int8", dtype="int32")],
             errors.UnsupportedDTypeError,
-            r"psum over d of int32\[1024\] at test_compress.py:\d+.*lossy",
+            ("psum over d of int32[1024] at test_compress.py:", "'int8'", "lossy"),
         ),
     ],
 )
-def test_what_cannot_be_compressed_is_said(function, policy, kind, text):
+def test_what_cannot_be_compressed_is_said(function, policy, kind, facts):
     for program in (mapped(jcc.compress(function, policy)), jcc.compress(mapped(function), policy)):
-        with pytest.raises(kind, match=f"(?s){text}"):
+        with raises(kind, facts):
             jax.jit(program)(rows(1024))
 
 
 def test_policies_are_checked_at_once():
-    with pytest.raises(errors.UnknownNameError, match="did you mean|Did you mean 'psum'"):
+    with raises(errors.UnknownNameError, "'psun'", "'psum'"):
         CollectiveRule("int8", "psun")
-    with pytest.raises(errors.UnknownNameError, match="int7"):
+    with raises(errors.UnknownNameError, "'int7'", "'int8'"):
         jcc.compress(lambda x: x, "int7")
-    with pytest.raises(errors.InvalidArgumentError, match="min_bytes"):
+    with raises(errors.InvalidArgumentError, "CollectiveRule", "min_bytes", "0", "-1"):
         CollectiveRule("int8", min_bytes=-1)
-    with pytest.raises(errors.InvalidArgumentError, match="CollectiveRule"):
+    with raises(errors.InvalidArgumentError, "policy", "jaxccomp.CollectiveRule", "'int8'"):
         jcc.compress(lambda x: x, ["int8"])
 
 
@@ -558,24 +559,29 @@ def _in_a_branch(x):
 
 
 @pytest.mark.parametrize(
-    ("function", "text"),
+    ("function", "facts"),
     [
-        (_in_condition, "condition of a while_loop"),
-        (_in_a_branch, r"may take differently.*test_compress.py:\d+"),
-        (lambda x: jax.checkpoint(lambda z: lax.psum(z, "d"))(x), "inside (checkpoint|remat2)"),
-        (lambda x: sine_of_mean(x), "inside custom_jvp_call"),
+        (_in_condition, "while_loop"),
+        (_in_a_branch, ("branch", "jax.lax.pmax")),
+        (lambda x: jax.checkpoint(lambda z: lax.psum(z, "d"))(x), ("derivatives", "jax.grad")),
+        (lambda x: sine_of_mean(x), ("custom_jvp_call", "derivatives", "jax.grad")),
     ],
+    ids=["while", "cond", "checkpoint", "custom_jvp"],
 )
-def test_where_a_residual_cannot_be_carried(function, text):
+def test_where_a_residual_cannot_be_carried(function, facts):
     step = jcc.compress_with_feedback(mapped(function), [CollectiveRule("int4", "psum")])
-    with pytest.raises(errors.InvalidArgumentError, match=f"(?s)compress_with_feedback.*{text}"):
+    call = "psum over d of float32[1024] at test_compress.py:"
+    # JAX names the primitive of jax.checkpoint differently in each version.
+    with raises(errors.InvalidArgumentError, "compress_with_feedback", call, facts, golden=False):
         step.init(rows(1024))
 
 
-def test_a_state_of_another_program():
+def test_state_of_another_program_is_refused():
     step = jcc.compress_with_feedback(mapped(lambda x: lax.psum(x, "d")), "int4")
     state = step.init(rows(1024))
-    with pytest.raises(errors.InvalidArgumentError, match=r"float32\[4,512\].*float32\[4,1024\]"):
+    with raises(
+        errors.InvalidArgumentError, "'float32[4,512]'", "'float32[4,1024]'", "init(*args)"
+    ):
         step.apply(state, rows(512))
 
 
@@ -586,7 +592,7 @@ def test_a_step_of_sharded_arguments_has_nothing_to_compress():
     mesh = mesh_of(N)
     x = jax.device_put(rows(1024), NamedSharding(mesh, P("d")))
     step = jcc.compress(jax.jit(lambda x: x.sum(0)), "int8")
-    with pytest.raises(errors.InvalidArgumentError, match="XLA adds them.*data_parallel"):
+    with raises(errors.InvalidArgumentError, "no collective", "jaxccomp.data_parallel"):
         step(x)
 
 
@@ -622,8 +628,8 @@ def test_data_parallel_leaves_the_other_axes_to_xla(codec):
 
 
 def test_data_parallel_says_what_is_wrong():
-    with pytest.raises(errors.UnknownNameError, match="unknown axis.*'data'.*'d', 'm'"):
+    with raises(errors.UnknownNameError, "data_parallel", "'data'", "'d', 'm'", "mesh="):
         jcc.data_parallel(lambda x: x, "data", mesh=mesh_of(2, 4))
     spread = jcc.data_parallel(lambda x: x, "d", mesh=mesh_of(2, 4), batch_argnums=(0, 1))
-    with pytest.raises(errors.InvalidArgumentError, match="batch_argnums"):
+    with raises(errors.InvalidArgumentError, "batch_argnums=(0, 1)", "1 arguments"):
         spread(rows(4))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import AxisPlace, plugin
+from golden_errors import raises
 
 import jaxccomp as jcc
 
@@ -80,5 +81,7 @@ def test_a_wrong_schedule_is_refused():
     def half(b):
         b.copy(b.output(block=b.rank), b.input())
 
-    with pytest.raises(jcc.errors.ScheduleError, match="rank 0: output1 at byte 0 is never"):
+    with raises(
+        jcc.errors.ScheduleError, "allgather 'half'", "3 ranks", "rank 0: output1 at byte 0"
+    ):
         place.run(lambda v, _: jcc.allgather(v, algorithm="half", **place.how), jnp.ones((3, 4)))

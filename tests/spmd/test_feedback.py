@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import AxisPlace, pairwise
+from golden_errors import raises
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -188,13 +189,15 @@ def test_over_a_mesh_and_a_vmap_axis():
     assert not residual.any()
 
 
-def test_has_no_derivative():
+def test_with_feedback_refuses_derivatives():
     def loss(x):
         how = {"codec": "int8", "axis_name": "d"}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how)[0].sum()
 
     x = jnp.ones((4, 8))
-    with pytest.raises(jcc.errors.NotDifferentiableError, match="stop_gradient"):
+    with raises(
+        jcc.errors.NotDifferentiableError, "allreduce_with_feedback", "jax.lax.stop_gradient"
+    ):
         on_axis(jax.grad(loss), x)
     zeros = on_axis(jax.grad(lambda x: loss(jax.lax.stop_gradient(x))), x)
     assert not zeros.any()
@@ -295,7 +298,7 @@ def test_reduce_scatter_along_a_vmap_axis_and_what_is_no_float():
     assert not residual["a"].any() and residual["n"] is None
 
 
-def test_reduce_scatter_refuses():
+def test_reduce_scatter_with_feedback_names_bad_arguments():
     x = jnp.ones((4, 4, 8))
 
     def call(residual, op="mean"):
@@ -303,14 +306,12 @@ def test_reduce_scatter_refuses():
         return lambda x: jcc.reduce_scatter_with_feedback(x, residual(x), op, **how)[0]
 
     name = "reduce_scatter_with_feedback"
-    with pytest.raises(jcc.errors.UnknownNameError, match=f"op of {name}.*'max'.*'mean', 'sum'"):
+    with raises(jcc.errors.UnknownNameError, name, "'max'", "'mean', 'sum'"):
         on_axis(call(jnp.zeros_like, "max"), x)
-    with pytest.raises(
-        jcc.errors.InvalidArgumentError,
-        match=rf"{name}.*float64\[4, 8\].*not float64\[8\].*zeros_like",
-    ):
+    facts = ("float64[4, 8]", "float64[8]", "zeros_like")
+    with raises(jcc.errors.InvalidArgumentError, name, facts):
         on_axis(call(lambda x: jnp.zeros(8)), x)
-    with pytest.raises(jcc.errors.InvalidArgumentError, match="one row per rank"):
+    with raises(jcc.errors.InvalidArgumentError, "reduce_scatter", "axis 0", "4", "(3, 8)"):
         on_axis(lambda x: call(jnp.zeros_like)(x[:3]), x)
-    with pytest.raises(jcc.errors.NotDifferentiableError, match=name):
+    with raises(jcc.errors.NotDifferentiableError, name, "jax.lax.stop_gradient"):
         on_axis(jax.grad(lambda x: call(jnp.zeros_like)(x).sum()), x)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden_errors import raises
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -138,19 +139,19 @@ def test_leaves_that_are_not_floating():
 
 
 @pytest.mark.parametrize(
-    "residual,op,text",
+    "residual,op,facts",
     [
-        ([jnp.zeros(3)], "max", "op of allreduce_with_feedback: 'max'; valid: 'mean', 'sum'"),
-        ({"w": jnp.zeros(3)}, "mean", r"must be a pytree like the values.*zeros_like"),
-        ([jnp.zeros(4)], "mean", r"float32\[3\] must have its shape and a f.*not float\d+\[4\]"),
-        ([jnp.zeros(3, "int32")], "sum", r"a floating dtype, not int32\[3\]"),
+        ([jnp.zeros(3)], "max", ("allreduce_with_feedback", "'max'", "'mean', 'sum'")),
+        ({"w": jnp.zeros(3)}, "mean", ("pytree", "'w'", "zeros_like")),
+        ([jnp.zeros(4)], "mean", ("float32[3]", "float64[4]")),
+        ([jnp.zeros(3, "int32")], "sum", ("float32[3]", "floating", "int32[3]")),
     ],
 )
-def test_what_does_not_fit_is_named(residual, op, text):
+def test_what_does_not_fit_is_named(residual, op, facts):
     def body(x):
         return jcc.allreduce_with_feedback([x], residual, op, codec="int8", axis_name="d")[0]
 
-    with pytest.raises(jcc.errors.InvalidArgumentError, match=text):
+    with raises(jcc.errors.InvalidArgumentError, facts, golden=False):
         on_ranks(body, jnp.zeros((N, 3), "float32"))
 
 
@@ -252,7 +253,7 @@ def test_some_leaves_only():
 
 
 def test_mistakes_are_told_when_it_is_made():
-    with pytest.raises(jcc.errors.UnknownNameError, match="int9"):
+    with raises(jcc.errors.UnknownNameError, "'int9'", "'int8'"):
         jcc.optim.allreduce_gradients(codec="int9")
 
 
@@ -262,15 +263,15 @@ def test_a_residual_is_no_array_that_all_devices_share():
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
     on_mesh = functools.partial(jax.shard_map, mesh=mesh, out_specs=P())
     params = jnp.zeros(300)
-    with pytest.raises(ValueError, match=r"out_specs is P\(\)"):
+    with raises(ValueError, "out_specs is P()", golden=False):
         jax.jit(on_mesh(optimizer.init, in_specs=P()))(params)
 
     def step(state, grads):  # an invariant residual is rejected, too
         return optimizer.update(grads[0], state)[0]
 
     zeros = jcc.optim.FeedbackState(params)
-    text = r"residual of the state .*the same on all ranks along 'd'.*P\(\).*state_specs\(optimizer"
-    with pytest.raises(jcc.errors.InvalidArgumentError, match=text):
+    facts = ("residual", "'d'", "P()", "jaxccomp.optim.state_specs(optimizer, params, 'd')")
+    with raises(jcc.errors.InvalidArgumentError, facts):
         jax.jit(on_mesh(step, in_specs=(P(), P("d"))))(zeros, jnp.ones((N, 300)))
 
 
@@ -417,28 +418,26 @@ def test_a_rule_with_a_lossy_codec_that_takes_integers_alone():
         rule = jcc.optim.Rule(codec, pattern=pattern)
         return jcc.optim.allreduce_gradients(policy=[rule]).init(grads)
 
-    with pytest.raises(jcc.errors.UnsupportedDTypeError, match=r"takes 'steps', of 'int32'.*lossy"):
+    with raises(jcc.errors.UnsupportedDTypeError, "'steps'", "'int32'", "lossy"):
         init("int8", "st*")
     init("int8", "*")  # it also matches w
     init("lossless", "st*")
 
 
-def test_mistakes_in_a_policy():
+def test_mistakes_in_a_policy_are_named():
     make = functools.partial(jcc.optim.allreduce_gradients, axis_name="d")
     params = jax.tree.map(lambda x: x[0], layers(1))
-    invalid = functools.partial(pytest.raises, jcc.errors.InvalidArgumentError)
-    with invalid(match=r"no gradient takes .*'\*bais'.*bias"):
+    invalid = functools.partial(raises, jcc.errors.InvalidArgumentError)
+    with invalid("'*bais'", "bias"):
         make(policy=[jcc.optim.Rule("bf16", pattern="*bais")]).init(params)
-    with pytest.raises(jcc.errors.UnknownNameError, match="Did you mean 'onebit'"):
+    with raises(jcc.errors.UnknownNameError, "'onebits'", "'onebit'"):
         jcc.optim.Rule("onebits")
-    with invalid(match="from_step must be at least 0"):
+    with invalid("from_step", "0", "-1"):
         jcc.optim.Rule("bf16", from_step=-1)
-    with invalid(match="sequence of jaxccomp.optim.Rule"):
+    with invalid("jaxccomp.optim.Rule"):
         make(policy=["bf16"])
     for wrong in (0, 1.5, True):
-        with pytest.raises(
-            jcc.errors.InvalidArgumentError, match="bucket_bytes must be a positive"
-        ):
+        with invalid("bucket_bytes", "positive", wrong):
             make(bucket_bytes=wrong)
 
 
@@ -472,9 +471,8 @@ def test_a_gradient_that_is_summed_already_is_refused(name, codec):
 
     x = jnp.arange(N * 15.0).reshape(N, 5, 3)
     assert np.isfinite(on_ranks(functools.partial(body, cast=True), x)).all()
-    with pytest.raises(
-        jcc.errors.InvalidArgumentError,
-        match=r"same on all ranks along 'd' already.*own = jax.lax.pcast\(params, 'd', to=",
+    with raises(
+        jcc.errors.InvalidArgumentError, "along 'd'", "own = jax.lax.pcast(params, 'd', to="
     ):
         on_ranks(functools.partial(body, cast=False), x)
 

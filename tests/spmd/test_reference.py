@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import pairwise
+from golden_errors import raises
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -211,7 +212,7 @@ def test_pbroadcast(mesh, backend):
     program = lambda x, how: jcc.lax.pbroadcast(x, "d", ROOT, **how)  # noqa: E731
     got = on(mesh, lambda x: program(x[0], how)[None], P("d"), P("d"))(x)
     check(got, np.stack([x[ROOT]] * N), "bf16")
-    with pytest.raises(jcc.errors.InvalidArgumentError, match="source"):
+    with raises(jcc.errors.InvalidArgumentError, "source", "pbroadcast"):
         on(mesh, lambda x, s: jcc.lax.pbroadcast(x[0], "d", s, **how), (P("d"), P()))(x, ROOT)
 
 

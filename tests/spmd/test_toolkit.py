@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import AxisPlace, own_codec
+from golden_errors import raises
 
 import jaxccomp as jcc
 from jaxccomp import errors
@@ -134,7 +135,7 @@ def test_derivatives_and_batches(way):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])
-def test_errors_while_tracing(way):
+def test_bad_codecs_are_named_while_tracing(way):
     place = AxisPlace(N, "check_vma")
 
     class Ragged(own_codec.Scaled):
@@ -143,7 +144,7 @@ def test_errors_while_tracing(way):
 
     jcc.register_codec("test_ragged", block=64, levels=7)(Ragged)
     how = place.how | way
-    with pytest.raises(errors.CodecError, match=r"'test_ragged': the shape of what encode gives"):
+    with raises(errors.CodecError, "'test_ragged'", "encode", "toolkit.filter_top"):
         place.run(lambda v, _: jcc.bcast(v, root=0, codec="test_ragged", **how), values(20))
 
     class Narrowed(own_codec.Scaled):
@@ -152,12 +153,12 @@ def test_errors_while_tracing(way):
 
     jcc.register_codec("test_narrowed", block=64, levels=7)(Narrowed)
     for collective in (jcc.allreduce, jcc.allgather):
-        with pytest.raises(errors.CodecError, match=r"'test_narrowed': decode must give float32"):
+        with raises(errors.CodecError, "'test_narrowed'", "decode", "float32", "bfloat16"):
             place.run(lambda v, _, c=collective: c(v, codec="test_narrowed", **how), values(20))
     if way["backend"] == "native":
         how = how | {"algorithm": "ring", "codec": "test_scaled"}
-        with pytest.raises(errors.InvalidArgumentError, match="algorithm='ring' does not apply"):
+        with raises(errors.InvalidArgumentError, "algorithm='ring'", "'test_scaled'"):
             place.run(lambda v, _: jcc.allreduce(v, **how), values(20))
         how = place.how | way
-    with pytest.raises(errors.UnknownNameError, match="Did you mean 'test_scaled'"):
+    with raises(errors.UnknownNameError, "'test_scale'", "'test_scaled'"):
         place.run(lambda v, _: jcc.bcast(v, root=0, codec="test_scale", **how), values(20))

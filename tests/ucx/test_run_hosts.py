@@ -4,7 +4,6 @@ import getpass
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import sys
 
 import patience
 import pytest
+from golden_errors import check_text
 from ucx import processes
 
 from jaxccomp.launch import ssh
@@ -153,34 +153,32 @@ def test_values_travel_between_them(launcher):
 def test_the_first_failure_ends_all(launcher):
     done = launcher.run(WAITS, "a,b", 2, arguments=[launcher.pids, 1])
     assert done.returncode == 7
-    assert "rank 1 ended with exit status 7; all ranks were ended" in done.stderr
+    assert "rank 1 " in done.stderr and "exit status 7" in done.stderr
     assert launcher.all_gone(2)
 
 
 @pytest.mark.parametrize(
-    ("host", "status", "said"),
+    ("host", "status", "facts"),
     [
         (
             "down",
             255,
-            "ssh does not reach host down: ssh: connect to host down port 22: Connection",
+            ("host down", "ssh: connect to host down port 22: Connection"),
         ),
-        pytest.param(
-            "empty", 1, "host empty does not start .*it says nothing", marks=pytest.mark.slow
-        ),
+        pytest.param("empty", 1, ("host empty", sys.executable), marks=pytest.mark.slow),
         pytest.param(
             "bare",
             127,
-            f"host bare does not start {sys.executable} with .*/no/such/python",
+            ("host bare", sys.executable, "/no/such/python"),
             marks=pytest.mark.slow,
         ),
     ],
 )
-def test_a_host_that_cannot_be_used_is_named(launcher, host, status, said):
+def test_a_host_that_cannot_be_used_is_named(launcher, host, status, facts):
     done = launcher.run(WAITS, f"a,{host}", 2, arguments=[launcher.pids])
     assert done.returncode == status
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("jaxccomp run: ")]
-    assert re.search(said, told), told
+    check_text(told, facts, golden=False)
     assert list(launcher.pids.iterdir()) == []  # no rank has started
 
 
@@ -201,14 +199,14 @@ def test_a_host_that_does_not_answer_is_named(launcher):
     seconds = patience.seconds(1)  # enough for the other host
     done = run_ssh(launcher, f"ssh._ANSWER_SECONDS = {seconds}", "2", "a:1,silent:1")
     assert done.returncode == 1
-    assert f"ssh has not reached host silent in {seconds:g} s" in done.stderr
+    assert "host silent" in done.stderr and f"{seconds:g} s" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_folder_that_is_not_there(launcher):
     done = run_ssh(launcher, "os.getcwd = lambda: '/no/such/folder'", "1", "a:1")
     assert done.returncode == 1
-    assert "host a: the folder of the program is not there" in done.stderr
+    assert "host a: " in done.stderr
     assert "/no/such/folder" in done.stderr
 
 
@@ -251,17 +249,15 @@ def test_hosts_that_are_not_told_to_ssh_as_options(launcher):
 def test_no_ssh(launcher):
     done = launcher.run(TELLS, "a", 1, PATH="/nowhere")
     assert done.returncode == 2
-    assert "there is no ssh in the PATH" in done.stderr
+    assert "ssh" in done.stderr and "PATH" in done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "said"), [("NOT_SET", "NOT_SET is not set here"), ("=1", "takes NAME=VALUE")]
-)
-def test_variables_that_cannot_be(launcher, given, said):
+@pytest.mark.parametrize(("given", "fact"), [("NOT_SET", "NOT_SET"), ("=1", "NAME=VALUE")])
+def test_bad_variables_are_named(launcher, given, fact):
     done = launcher.run(TELLS, "a", 1, "--env", given)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert fact in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from golden_errors import check_text, raises
 
 from jaxccomp import config, errors
 from jaxccomp._native import engine
@@ -14,15 +15,15 @@ from jaxccomp.launch import gpus
 
 def test_the_engine_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
-    with pytest.raises(errors.EngineUnavailableError, match=r'no such file.*backend="xla"'):
+    with raises(errors.EngineUnavailableError, "no such file", 'backend="xla"', "pip install"):
         engine.load()
 
 
-@pytest.mark.parametrize("name, said", [("infos", "invalid choice"), ("info", "use 'doctor'")])
-def test_unknown_commands(name, said, capsys):
+@pytest.mark.parametrize("name, fact", [("infos", "'infos'"), ("info", "'doctor'")])
+def test_unknown_commands_are_named(name, fact, capsys):
     with pytest.raises(SystemExit):
         main.main([name])
-    assert said in capsys.readouterr().err
+    assert fact in capsys.readouterr().err
 
 
 def test_doctor_prints_findings_then_facts(monkeypatch, capsys):
@@ -30,8 +31,8 @@ def test_doctor_prints_findings_then_facts(monkeypatch, capsys):
     assert main.main(["doctor"]) == 0  # only a warning
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 100 for line in lines)
-    assert lines[0] == "warning  JAX            jax 0.99.0 is not tested with this package."
-    assert lines[1].strip() == "-> pip install 'jax>=0.10.2,<0.13'"
+    assert lines[0].split()[:4] == ["warning", "JAX", "jax", "0.99.0"]
+    assert lines[1].strip().startswith("-> pip install 'jax>=")
     assert re.fullmatch(r"JAX 0\.99\.0: (\d+) of \1 hooks work", lines[2])
     titles = [line for line in lines[3:] if line and not line.startswith(" ")]
     sections = ["environment", "libraries", "backends", "algorithms", "codecs", "options"]
@@ -80,7 +81,8 @@ def test_doctor_exits_with_1_without_the_engine(monkeypatch, capsys):
     monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
     found = findings(monkeypatch)
     assert list(found)[0] == "engine" and found["engine"]["severity"] == "error"
-    assert "no such file" in found["engine"]["problem"] and found["engine"]["remedy"]
+    check_text(found["engine"]["problem"], "no such file")
+    assert found["engine"]["remedy"]
     assert main.main(["doctor"]) == 1
     assert capsys.readouterr().out.startswith("error    engine")
 
@@ -90,7 +92,8 @@ def test_doctor_asks_for_mpi_where_processes_need_it(monkeypatch):
     found = findings(monkeypatch)["MPI"]
     assert found["severity"] == "warning" and "jaxccomp[mpich]" in found["remedy"]
     found = findings(monkeypatch, no_ucx="", launcher=Launcher("Open MPI", 0, 2))["MPI"]
-    assert found["severity"] == "error" and "Open MPI has started" in found["problem"]
+    assert found["severity"] == "error"
+    check_text(found["problem"], "Open MPI", "mpi4py")
 
 
 def test_doctor_asks_for_gpu_libraries_where_there_is_a_gpu(monkeypatch):

@@ -9,6 +9,7 @@ import time
 
 import patience
 import pytest
+from golden_errors import raises
 
 from jaxccomp import errors
 from jaxccomp._elastic import connections, rendezvous
@@ -148,7 +149,7 @@ def test_a_proof_is_not_reflected(make):
         raw.sendall(connections._PROTOCOL + bytes(32))
         raw.sendall(received(raw, 32))
         assert received(raw, 64) == bytes(32)
-    with pytest.raises(errors.InitializationError, match="another secret"):
+    with raises(errors.InitializationError, "127.0.0.1", "JAXCCOMP_SECRET"):
         listener = socket.create_server((HOST, 0))
 
         def reflect():
@@ -249,17 +250,17 @@ def test_a_worker_address_is_checked_before_ucx_reads_it(monkeypatch):
     monkeypatch.setattr(ucx, "version", lambda: "1.20.0")
     sealed = ucx.seal(b"an address", derive)
     assert ucx.unseal(json.loads(json.dumps(sealed)), derive) == b"an address"
-    for changed, said in [
-        ({"address": b"another".hex()}, "wrong HMAC"),
-        ({"mac": "00"}, "wrong HMAC"),
-        ({"address": ""}, "has 0 bytes"),
-        ({"address": "00" * 70000}, "has 70000 bytes"),
-        ({"address": "no"}, "cannot be read"),
-        ({"ucx": "1.17.0"}, "it has UCX 1.17.0"),
+    for changed, facts in [
+        ({"address": b"another".hex()}, ("UCX", "HMAC")),
+        ({"mac": "00"}, ("UCX", "HMAC")),
+        ({"address": ""}, ("UCX", "0 bytes", "65536")),
+        ({"address": "00" * 70000}, ("UCX", "70000 bytes", "65536")),
+        ({"address": "no"}, ("UCX", "cannot be read")),
+        ({"ucx": "1.17.0"}, ("UCX", "1.17.0", "1.20.0")),
     ]:
-        with pytest.raises(errors.InitializationError, match=said):
+        with raises(errors.InitializationError, facts):
             ucx.unseal(sealed | changed, derive)
-    with pytest.raises(errors.InitializationError, match="cannot be read"):
+    with raises(errors.InitializationError, "UCX", "cannot be read"):
         ucx.unseal(None, derive)
 
 

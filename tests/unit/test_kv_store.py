@@ -8,7 +8,7 @@ import sys
 
 import jax
 import patience
-import pytest
+from golden_errors import raises
 
 from jaxccomp import errors
 from jaxccomp._runtime import kv_store
@@ -60,7 +60,7 @@ def test_the_package_without_mpi():
 def test_a_process_that_does_not_join_is_named():
     found = run("alone", 3)
     for each in (found[0], found[2]):
-        assert "processes [1] have not come" in each["error"]
+        assert "processes [1]" in each["error"] and "init_timeout_seconds" in each["error"]
 
 
 class FakeClient:
@@ -88,11 +88,18 @@ def test_rows_from_the_store_are_not_trusted():
     for row in (b"", b"12345678", b"1" * 24):
         client = FakeClient()
         client.values["jaxccomp/rows/world/0/1"] = row
-        with pytest.raises(errors.InitializationError, match="process 1 has put"):
+        with raises(errors.InitializationError, "process 1", "jax.distributed", "split()"):
             kv_store.Store(client).share([0, 1], 0, "world", [4, 5], 0.1)
         client.values["jaxccomp/rows/world/0/all"] = row
-        with pytest.raises(errors.InitializationError, match="is not a row of jaxccomp"):
+        with raises(errors.InitializationError, "process 0", "jax.distributed", "split()"):
             kv_store.Store(client).share([0, 1], 1, "world", [4, 5], 0.1)
     client = FakeClient()
-    with pytest.raises(errors.InitializationError, match=r"processes \[0\] have not come"):
+    with raises(
+        errors.InitializationError,
+        "[0, 1]",
+        "0.1 s",
+        "processes [0]",
+        "jaxccomp.init()",
+        "init_timeout_seconds",
+    ):
         kv_store.Store(client).share([0, 1], 1, "world", [4, 5], 0.1)

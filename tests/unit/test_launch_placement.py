@@ -6,6 +6,7 @@ import json
 import os
 
 import pytest
+from golden_errors import raises
 
 from jaxccomp import errors
 from jaxccomp._runtime import environment
@@ -91,7 +92,7 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(wanted, names, tmp_path):
         assert found.gpus[0].bus == "0000:af:00.0"
 
 
-def test_why_there_is_none(tmp_path):
+def test_missing_gpus_are_explained(tmp_path):
     found = gpus.find({"PATH": "", "CUDA_VISIBLE_DEVICES": "0"}, tmp_path)
     assert not found.gpus and "nvidia-smi is not on PATH" in found.how
     broken = fake(tmp_path, "nvidia-smi", "echo 'No devices were found'; exit 6\n")
@@ -156,19 +157,19 @@ def test_one_rank_per_gpu_keeps_the_default_of_jax(sys, machine):
 
 
 @pytest.mark.parametrize(
-    "change,gpu_count,ranks,said",
+    "change,gpu_count,ranks,facts",
     [
-        ({"ranks_per_gpu": 0}, 4, 4, "at least 1"),
-        ({"ranks_per_gpu": 2}, 0, 4, "there is no GPU"),
-        ({"ranks_per_gpu": 2}, 1, 4, "--ranks-per-gpu to 4"),
-        ({"memory_fraction": 0.5}, 1, 2, "0.9/2 = 0.45"),
-        ({"memory_fraction": 0.0}, 1, 1, "more than 0"),
-        ({"thread_percentage": 101}, 1, 1, "at most 100"),
+        ({"ranks_per_gpu": 0}, 4, 4, ("ranks per GPU", "1", "0")),
+        ({"ranks_per_gpu": 2}, 0, 4, ("2", "no GPU", "--ranks-per-gpu")),
+        ({"ranks_per_gpu": 2}, 1, 4, ("4 ranks", "1 GPU", "--ranks-per-gpu to 4", "-n")),
+        ({"memory_fraction": 0.5}, 1, 2, ("0.5", "2 rank", "0.9/2 = 0.45")),
+        ({"memory_fraction": 0.0}, 1, 1, ("fraction of 0", "0.9/1 = 0.9")),
+        ({"thread_percentage": 101}, 1, 1, ("100", "101")),
     ],
 )
-def test_what_cannot_be_met(change, gpu_count, ranks, said):
+def test_impossible_placements_name_the_remedy(change, gpu_count, ranks, facts):
     settings = dataclasses.replace(placement.Settings(), **change)
-    with pytest.raises(errors.InvalidArgumentError, match=said):
+    with raises(errors.InvalidArgumentError, facts):
         placement.ranks_per_gpu(settings, gpu_count, ranks)
 
 
@@ -221,8 +222,8 @@ def test_lines():
 
 
 @pytest.mark.parametrize("hosts", [["a:1"], ["a:0", "b"], [":3"], ["a:x"]])
-def test_bad_hosts(hosts):
-    with pytest.raises(errors.InvalidArgumentError, match="node1"):
+def test_bad_hosts_show_valid_ones(hosts):
+    with raises(errors.InvalidArgumentError, "node1"):
         mpiexec.slots(hosts, 3)
 
 
@@ -249,7 +250,7 @@ def test_throughput_is_one_line(capsys):
     assert lines.parse_throughput("jaxccomp-throughput: fast samples/s") is None
     assert lines.parse_throughput("jaxccomp-throughput: nan samples/s") is None
     for wrong in (0, -1, float("inf")):
-        with pytest.raises(errors.InvalidArgumentError, match="positive"):
+        with raises(errors.InvalidArgumentError, "report_throughput", "positive"):
             lines.report_throughput(wrong)
 
 

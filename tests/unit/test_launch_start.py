@@ -4,6 +4,7 @@ import signal
 import types
 
 import pytest
+from golden_errors import check_text
 
 from jaxccomp._runtime import environment
 from jaxccomp.launch import job, signals
@@ -23,10 +24,10 @@ def room(tmp_path, monkeypatch):
     return make
 
 
-def test_shared_memory(room):
+def test_too_little_shared_memory_names_the_sizes(room):
     assert not environment.why_too_little_memory("MPICH", 4, folder=room(4200))
     text = environment.why_too_little_memory("MPICH", 4, folder=room(4000))
-    assert "has 4000 KiB free of 65536 KiB, and MPICH needs about 4140 KiB" in text
+    check_text(text, "4000 KiB", "65536 KiB", "MPICH", "4140 KiB")
     assert not environment.why_too_little_memory("Open MPI", 4, folder=room(0))
 
 

@@ -7,6 +7,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import pytest
+from golden_errors import raises
 
 import jaxccomp as jcc
 from jaxccomp import optim
@@ -15,7 +16,7 @@ from jaxccomp._native import engine
 
 def test_without_optax_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "optax", None)
-    with pytest.raises(ImportError, match="pip install optax") as caught:
+    with raises(ImportError, "jaxccomp.optim", "pip install optax", "'jaxccomp[optim]'") as caught:
         jcc.optim.allreduce_gradients()
     assert isinstance(caught.value, jcc.errors.MissingPackageError)
 
@@ -42,22 +43,22 @@ MAKERS = {
     "local_sgd": optim.local_sgd,
 }
 MISTAKES = [
-    ({"codecs": "int8"}, "unknown keyword argument .*'codecs'.* Did you mean 'codec'"),
-    ({"axis": "data"}, "unknown keyword argument .*'axis'; valid: .*'axis_name'"),
-    ({"backend": "navite"}, "unknown backend 'navite'.* Did you mean 'native'"),
-    ({"cotangent_codec": "int7"}, "unknown codec 'int7'.* Did you mean 'int"),
+    ({"codecs": "int8"}, ("allreduce", "'codecs'", "'codec'")),
+    ({"axis": "data"}, ("allreduce", "'axis'", "'axis_name'")),
+    ({"backend": "navite"}, ("'navite'", "'native'")),
+    ({"cotangent_codec": "int7"}, ("'int7'", "'int8'")),
 ]
 if engine.available():
     MISTAKES += [
-        ({"algorithm": "rign"}, "unknown algorithm of allreduce: 'rign'.* Did you mean 'ring'"),
-        ({"algorithm": "ring:chunk=x"}, "chunk=x"),
+        ({"algorithm": "rign"}, ("allreduce", "'rign'", "'ring'")),
+        ({"algorithm": "ring:chunk=x"}, ("allreduce", "ring:chunk=x", "64")),
     ]
 
 
-@pytest.mark.parametrize(("options", "text"), MISTAKES, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("options", "facts"), MISTAKES, ids=lambda each: str(each)[:30])
 @pytest.mark.parametrize("maker", MAKERS)
-def test_mistakes_are_told_when_it_is_made(maker, options, text):
-    with pytest.raises(jcc.errors.InvalidArgumentError, match=text):
+def test_mistakes_are_told_when_it_is_made(maker, options, facts):
+    with raises(jcc.errors.InvalidArgumentError, facts):
         MAKERS[maker](**options)
 
 
@@ -65,45 +66,44 @@ def test_a_codec_in_the_place_of_the_reduction():
     """The reduction is the first argument; the codec is a keyword."""
     for spec in ("int8", "topk:density=0.01", "bf16|lossless"):
         for make in (optim.allreduce_gradients, MAKERS["with_feedback"]):
-            with pytest.raises(jcc.errors.UnknownNameError) as caught:
+            with raises(
+                jcc.errors.UnknownNameError, "allreduce", f"{spec!r}; ", "'and'", f"codec={spec!r}"
+            ):
                 make(spec)
-            assert f"unknown op of allreduce: {spec!r}; valid: 'and'" in str(caught.value)
-            assert f"write codec={spec!r}" in str(caught.value)
-    with pytest.raises(jcc.errors.UnknownNameError, match="Did you mean 'mean'"):
+    with raises(jcc.errors.UnknownNameError, "allreduce", "'maen'", "'mean'"):
         optim.allreduce_gradients("maen")
 
 
 def test_only_sums_have_error_feedback():
-    text = (
-        "op of allreduce_gradients with error_feedback=True: 'max'; valid: 'mean', 'sum'. "
-        "Error feedback needs a sum or a mean"
-    )
-    with pytest.raises(jcc.errors.UnknownNameError, match=text):
+    facts = ("allreduce_gradients", "error_feedback=True", "'max'", "'mean', 'sum'")
+    with raises(jcc.errors.UnknownNameError, facts):
         optim.allreduce_gradients(op="max", codec="int8", error_feedback=True)
 
 
 def test_operations_name_keyword_arguments_that_they_do_not_have():
     x = jnp.ones(3)
-    with pytest.raises(
-        jcc.errors.UnknownNameError, match="of allreduce: 'codecs'.*Did you mean 'codec'"
-    ):
+    with raises(jcc.errors.UnknownNameError, "allreduce", "'codecs'", "'codec'"):
         jcc.allreduce(x, codecs="int8")
-    with pytest.raises(jcc.errors.UnknownNameError, match="of bcast: 'algoritm'.*'algorithm'"):
+    with raises(jcc.errors.UnknownNameError, "bcast", "'algoritm'", "'algorithm'"):
         jcc.bcast(x, algoritm="ring")
-    with pytest.raises(
-        jcc.errors.UnknownNameError, match="of allreduce: 'codecs'.*Did you mean 'codec'"
-    ):
+    with raises(jcc.errors.UnknownNameError, "allreduce", "'codecs'", "'codec'"):
         jax.vmap(lambda x: jcc.lax.psum(x, "i", codecs="int8"), axis_name="i")(x)
 
 
-def test_a_state_of_other_gradients():
+def test_state_of_other_gradients_is_refused():
     optimizer = optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="i")
     state = optimizer.init({"w": jnp.ones(3)})
 
     def update(x):
         return optimizer.update({"w": x, "b": x}, state)[0]
 
-    with pytest.raises(
-        jcc.errors.InvalidArgumentError, match=r"must be a pytree like.*init\(params\)"
+    with raises(
+        jcc.errors.InvalidArgumentError,
+        "allreduce_gradients",
+        "residual",
+        "'b'",
+        "'w'",
+        "init(params)",
+        golden=False,
     ):
         jax.vmap(update, axis_name="i")(jnp.ones((2, 3)))

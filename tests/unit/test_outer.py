@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 import slow_links
+from golden_errors import raises
 
 from jaxccomp import errors, optim
 
@@ -19,113 +20,121 @@ def streaming(outer=None, every=6, fragments=2, delay=1, **options):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("arguments", "facts"),
     [
-        ({"every": 0}, "every must be an integer of at least 1, not 0"),
-        ({"every": 2.0}, "every must be an integer of at least 1, not 2.0"),
-        ({"fragments": 0}, "fragments must be an integer of at least 1 and at most 6.* not 0"),
-        ({"fragments": 7}, "at most 6, as every= says, not 7"),
-        ({"delay": -1}, "delay must be an integer of at least 0 and at most 5.* not -1"),
-        ({"delay": 6}, "at most 5, as every= says, not 6"),
-        ({"mixing": -0.1}, "mixing must be a number from 0 to 1, not -0.1"),
-        ({"mixing": 2}, "mixing must be a number from 0 to 1, not 2"),
-        ({"mixing": "half"}, "mixing must be a number from 0 to 1, not 'half'"),
-        ({"mixing": float("nan")}, "not nan"),
-        ({"outer": "diloco"}, "what jaxccomp.optim.diloco, local_sgd or .* not 'diloco'"),
-        ({"outer": optim.diloco(axis_name="d")}, "outside of shard_map.*mesh=mesh"),
+        ({"every": 0}, ("every", "1", "not 0")),
+        ({"every": 2.0}, ("every", "1", "not 2.0")),
+        ({"fragments": 0}, ("fragments", "6", "every=", "not 0")),
+        ({"fragments": 7}, ("fragments", "6", "every=", "not 7")),
+        ({"delay": -1}, ("delay", "5", "every=", "not -1")),
+        ({"delay": 6}, ("delay", "5", "every=", "not 6")),
+        ({"mixing": -0.1}, ("mixing", "0 to 1", "-0.1")),
+        ({"mixing": 2}, ("mixing", "0 to 1", "not 2")),
+        ({"mixing": "half"}, ("mixing", "0 to 1", "'half'")),
+        ({"mixing": float("nan")}, ("mixing", "nan")),
+        (
+            {"outer": "diloco"},
+            ("outer", "jaxccomp.optim.diloco, local_sgd or sparse_loco", "'diloco'"),
+        ),
+        ({"outer": optim.diloco(axis_name="d")}, ("shard_map", "'d'", "mesh=mesh")),
     ],
-    ids=str,
 )
-def test_streaming_names_what_is_wrong(arguments, text):
-    with pytest.raises(errors.InvalidArgumentError, match=text):
+def test_streaming_names_what_is_wrong(arguments, facts):
+    with raises(errors.InvalidArgumentError, facts):
         streaming(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "text"),
+    ("arguments", "error", "facts"),
     [
-        ({"density": 0}, errors.InvalidArgumentError, r"density must be in \(0, 1\]"),
-        ({"density": 1.5}, errors.InvalidArgumentError, "1.5"),
-        ({"decay": -0.5}, errors.InvalidArgumentError, r"decay in \[0, 1\].*-0.5"),
-        ({"learning_rate": 0}, errors.InvalidArgumentError, "learning_rate above 0"),
-        ({"codec": "int8"}, errors.InvalidArgumentError, "codec must be lossless, not 'int8'"),
-        ({"codec": "lossles"}, errors.UnknownNameError, "Did you mean 'lossless'"),
-        ({"densty": 0.1}, errors.UnknownKeywordError, "'densty'"),
-        ({"backend": "navite"}, errors.UnknownNameError, "Did you mean 'native'"),
+        ({"density": 0}, errors.InvalidArgumentError, ("density", "(0, 1]", "not 0,")),
+        ({"density": 1.5}, errors.InvalidArgumentError, ("density", "(0, 1]", "1.5")),
+        ({"decay": -0.5}, errors.InvalidArgumentError, ("decay", "[0, 1]", "-0.5")),
+        ({"learning_rate": 0}, errors.InvalidArgumentError, ("learning_rate", "0.95, 0.")),
+        (
+            {"codec": "int8"},
+            errors.InvalidArgumentError,
+            ("codec", "lossless", "'int8'", "density=", "quantize="),
+        ),
+        ({"codec": "lossles"}, errors.UnknownNameError, ("'lossles'", "'lossless'")),
+        ({"densty": 0.1}, errors.UnknownKeywordError, ("'densty'", "allgather")),
+        ({"backend": "navite"}, errors.UnknownNameError, ("'navite'", "'native'")),
     ],
-    ids=str,
 )
-def test_sparse_loco_names_what_is_wrong(arguments, error, text):
-    with pytest.raises(error, match=text):
+def test_sparse_loco_names_what_is_wrong(arguments, error, facts):
+    with raises(error, facts):
         optim.sparse_loco(**arguments)
 
 
 def test_a_mesh_goes_with_its_axis():
-    with pytest.raises(errors.InvalidArgumentError, match="mesh= goes with axis_name="):
+    with raises(errors.InvalidArgumentError, "diloco", "mesh=", "axis_name="):
         optim.diloco(mesh=object())
 
 
 @pytest.mark.parametrize("make", [optim.diloco, optim.local_sgd, optim.sparse_loco, streaming])
 def test_parameters_must_be_floating(make):
-    with pytest.raises(errors.UnsupportedDTypeError, match="must be floating, not int32"):
+    with raises(errors.UnsupportedDTypeError, "gradients", "floating", "int32", "optax.masked"):
         make().init({**PARAMS, "count": jnp.int32(1)})
 
 
 @pytest.mark.parametrize(
-    ("params", "text"),
+    ("params", "facts"),
     [
-        ({"w": PARAMS["w"]}, r"have at \['b'\] float32\[4\], not nothing"),
-        ({**PARAMS, "c": PARAMS["b"]}, r"have at \['c'\] nothing, not float32\[4\]"),
-        ({**PARAMS, "b": jnp.zeros(5, "float32")}, r"float32\[4\], not float32\[5\]"),
-        ({**PARAMS, "b": jnp.zeros(4, "bfloat16")}, r"float32\[4\], not bfloat16\[4\]"),
+        ({"w": PARAMS["w"]}, ("['b']", "float32[4]", "nothing", "init(params)")),
+        ({**PARAMS, "c": PARAMS["b"]}, ("['c']", "float32[4]", "nothing", "init(params)")),
+        ({**PARAMS, "b": jnp.zeros(5, "float32")}, ("['b']", "float32[4]", "float32[5]")),
+        ({**PARAMS, "b": jnp.zeros(4, "bfloat16")}, ("['b']", "float32[4]", "bfloat16[4]")),
     ],
     ids=["fewer", "more", "shape", "dtype"],
 )
-def test_parameters_must_be_those_of_init(params, text):
+def test_parameters_must_be_those_of_init(params, facts):
     outer = optim.diloco()
-    with pytest.raises(errors.InvalidArgumentError, match=text):
+    with raises(errors.InvalidArgumentError, facts):
         outer.step(params, outer.init(PARAMS))
     if len(params) == 2:
         parts = streaming()
-        with pytest.raises(errors.InvalidArgumentError, match=text):
+        with raises(errors.InvalidArgumentError, facts):
             parts.step(params, parts.init(PARAMS))
 
 
-def test_states_and_parameters_of_others():
-    with pytest.raises(errors.InvalidArgumentError, match="fragments=3 of 2 leaves"):
+def test_states_that_do_not_fit_are_refused():
+    with raises(errors.InvalidArgumentError, "fragments=3", "2 leaves"):
         streaming(fragments=3).init(PARAMS)
     state = streaming(fragments=1).init(PARAMS)
-    with pytest.raises(errors.InvalidArgumentError, match="has 1 fragments, not 2"):
+    with raises(errors.InvalidArgumentError, "1 fragments", "2"):
         streaming().step(PARAMS, state)
 
 
 @pytest.mark.parametrize(
-    ("exchange", "text"),
+    ("exchange", "facts"),
     [
-        (optim.PolicyState(0, None), "sparse_loco: the state must be a FeedbackState.*PolicyState"),
-        (optim.FeedbackState(None), "sparse_loco: the residual must be a pytree like"),
-        (optim.FeedbackState({"w": PARAMS["w"]}), "sparse_loco: the residual must be a pytree"),
+        (optim.PolicyState(0, None), ("sparse_loco", "state", "FeedbackState", "PolicyState")),
+        (optim.FeedbackState(None), ("sparse_loco", "residual", "None", "init(params)")),
+        (
+            optim.FeedbackState({"w": PARAMS["w"]}),
+            ("sparse_loco", "residual", "{'w': *}", "init(params)"),
+        ),
         (
             optim.FeedbackState({"w": PARAMS["w"][None], "b": PARAMS["b"]}),
-            r"sparse_loco: residual\['w'\] of the state has the shape \[1, 3, 4\].*stack_residuals",
+            ("sparse_loco", "residual['w']", "[1, 3, 4]", "[3, 4]", "unstack_residuals"),
         ),
     ],
     ids=["kind", "nothing", "tree", "shape"],
 )
-def test_sparse_loco_checks_what_it_keeps(exchange, text):
+def test_sparse_loco_checks_what_it_keeps(exchange, facts):
     outer = optim.sparse_loco()
     state = outer.init(PARAMS)
     outer.step(PARAMS, state)
-    with pytest.raises(errors.InvalidArgumentError, match=text):
+    with raises(errors.InvalidArgumentError, facts):
         outer.step(PARAMS, state._replace(exchange=exchange))
 
 
-def test_a_state_of_something_else():
+def test_outer_step_refuses_other_states():
     outer = optim.diloco()
-    with pytest.raises(errors.InvalidArgumentError, match="must be an OuterState.*not tuple"):
+    with raises(errors.InvalidArgumentError, "diloco", "OuterState", "init(params)", "tuple"):
         outer.step(PARAMS, ())
     mesh = jax.make_mesh((1,), ("d",))
-    with pytest.raises(errors.InvalidArgumentError, match="must be an OuterState.*not NoneType"):
+    with raises(errors.InvalidArgumentError, "diloco", "OuterState", "init(params)", "NoneType"):
         optim.diloco(axis_name="d", mesh=mesh).step(PARAMS, None)
 
 

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from contract import agreeing
+from golden_errors import check_text, raises
 
 from jaxccomp import codecs, config, errors, schedules
 from jaxccomp._runtime import shared_files
@@ -311,10 +312,10 @@ def test_a_profile_is_written_and_read(tmp_path):
     assert schedules.parse_profile(schedules.read_profile(path), "it") == cluster
     assert cluster.ranks == 4 and os.listdir(tmp_path) == ["profile.json"]
     # Invalid content is not written, and the old file stays.
-    with pytest.raises(errors.InvalidArgumentError, match="hosts is a list"):
+    with raises(errors.InvalidArgumentError, "profile.json", "hosts", "1 to 8192"):
         schedules.write_profile(path, {"hosts": []})
     assert schedules.parse_profile(schedules.read_profile(path), "it") == cluster
-    with pytest.raises(errors.InvalidArgumentError, match="cannot be written"):
+    with raises(errors.InvalidArgumentError, "profile.json"):
         schedules.write_profile(tmp_path / "none" / "profile.json", content)
 
 
@@ -349,40 +350,54 @@ def test_profiles_that_had_times_of_operations_are_read():
 def test_every_cut_of_a_profile_is_refused():
     data = json.dumps(profile()).encode()
     for end in range(len(data)):
-        with pytest.raises(errors.InvalidArgumentError, match="the file is not JSON|is an object"):
+        with raises(errors.InvalidArgumentError, "the file", golden=False):
             schedules.parse_profile(data[:end], "the file")
 
 
 @pytest.mark.parametrize(
-    "changes,text",
+    "changes,facts",
     [
-        ({"version": 2}, "version 2; this release reads version 1"),
-        ({"codecs": {"int8": {"ratio": 10**400, **CODER}}}, "ratio must be a number"),
-        ({"codecs": {"int8": {"ratio": 2, **CODER, "dtypes": [1]}}}, "dtypes is an object"),
-        ({"codecs": {"int8": {"ratio": 2, **CODER, "dtypes": {"float32": {}}}}}, "lacks"),
+        ({"version": 2}, ("version 2", "version 1")),
+        (
+            {"codecs": {"int8": {"ratio": 10**400, **CODER}}},
+            ("codecs: int8: ratio", "0.1 to 1e+06"),
+        ),
+        (
+            {"codecs": {"int8": {"ratio": 2, **CODER, "dtypes": [1]}}},
+            ("codecs: int8: dtypes", "32"),
+        ),
+        (
+            {"codecs": {"int8": {"ratio": 2, **CODER, "dtypes": {"float32": {}}}}},
+            ("codecs: int8: dtypes: float32", "'ratio'", "'merge_bytes_per_second'"),
+        ),
         (
             {"codecs": {"i": {"ratio": 2, **CODER, "dtypes": {"f": {"dtypes": {}}}}}},
-            "no dtypes of its own",
+            "codecs: i: dtypes: f",
         ),
-        ({"measured": 3}, "measured is an object"),
-        ({"hosts": [{"count": 1, "ranks": 1}] * 9000}, "hosts is a list of 1 to"),
+        ({"measured": 3}, ("measured", "100")),
+        ({"hosts": [{"count": 1, "ranks": 1}] * 9000}, ("hosts", "1 to 8192")),
     ],
 )
-def test_hostile_content(changes, text):
+def test_bad_content_names_the_key(changes, facts):
     data = json.dumps(profile() | changes).encode()
-    with pytest.raises(errors.InvalidArgumentError, match=text):
+    with raises(errors.InvalidArgumentError, facts):
         schedules.parse_profile(data, "the file")
-    with pytest.raises(errors.InvalidArgumentError, match="not JSON"):
+    with raises(errors.InvalidArgumentError, "the file", "JSON", golden=False):
         schedules.parse_profile(b"\xff" + data, "the file")
 
 
-def test_files_of_other_lengths(tmp_path):
+def test_empty_long_and_missing_files_are_refused(tmp_path):
     path = tmp_path / "profile.json"
-    for content, text in ((b"", "has no bytes"), (b" " * (1 << 20), "more than 262144 bytes")):
+    for content, facts in (
+        (b"", ("profile.json", "no bytes", "python -m jaxccomp tune links --output")),
+        (b" " * (1 << 20), ("profile.json", "262144 bytes")),
+    ):
         path.write_bytes(content)
-        with pytest.raises(errors.InvalidArgumentError, match=text):
+        with raises(errors.InvalidArgumentError, facts):
             schedules.read_profile(path)
-    with pytest.raises(errors.InvalidArgumentError, match="tune links --output"):
+    with raises(
+        errors.InvalidArgumentError, "the profile", "python -m jaxccomp tune links --output"
+    ):
         schedules.read_profile(tmp_path)
 
 
@@ -414,31 +429,28 @@ def test_all_ranks_have_the_profile_of_the_first():
 
 
 @pytest.mark.parametrize(
-    "owns,hosts,text",
+    "owns,hosts,facts",
     [
-        ([own(hosts=2), own(hosts=2, link=2e8)], [0, 1], "ranks \\[1\\] name another profile"),
-        (
-            [shared_files.Own(), own(hosts=2)],
-            [0, 1],
-            "ranks \\[1\\] name a profile, and rank 0 none",
-        ),
-        ([own(hosts=2), own(hosts=2)], [0, 0], "describes 2 processes on 2 hosts \\(1, 1\\), but"),
+        ([own(hosts=2), own(hosts=2, link=2e8)], [0, 1], "ranks [1]"),
+        ([shared_files.Own(), own(hosts=2)], [0, 1], ("ranks [1]", "rank 0")),
+        ([own(hosts=2), own(hosts=2)], [0, 0], "2 processes on 2 hosts (1, 1)"),
         ([own(hosts=3), own(hosts=3)], [0, 1], "3 processes on 3 hosts"),
-        ([own(hosts=2, version=3)] * 2, [0, 1], "version 3; this release reads version 1"),
-        ([shared_files.Own(b"{" * 9)] * 2, [0, 1], "is not JSON"),
-        ([own(hosts=2, codecs={"int9": CODECS["int8"]})] * 2, [0, 1], "(?s)codecs that .*int9"),
+        ([own(hosts=2, version=3)] * 2, [0, 1], ("version 3", "version 1")),
+        ([shared_files.Own(b"{" * 9)] * 2, [0, 1], "JSON"),
+        ([own(hosts=2, codecs={"int9": CODECS["int8"]})] * 2, [0, 1], "int9"),
     ],
 )
-def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, text):
+def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, facts):
     for said in meet(owns, hosts):
-        assert isinstance(said, str) and re.search(text, said), said
+        check_text(said, facts)
 
 
 def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
     with config.override(profile=str(tmp_path / "none.json")):
         lost = shared_files.own_profile()
     first, second = meet([own(hosts=2), lost], [0, 1])
-    assert "ranks [1] cannot read" in first and "none.json" in second
+    check_text(first, "ranks [1]")
+    check_text(second, "none.json")
 
 
 # --- the command -----------------------------------------------------------------------------
@@ -495,10 +507,10 @@ def test_a_measurement_that_is_killed_goes_on(measured, tmp_path, capsys):
     done = ("int8 of values float32", "int8:block=64 of values float32")
     assert {"memory", "a call", *done} <= kept.keys() and "bf16 of values float32" not in kept
     # It is not accepted as a profile.
-    with pytest.raises(errors.InvalidArgumentError, match="run the same command again"):
+    with raises(errors.InvalidArgumentError, "python -m jaxccomp tune links"):
         schedules.parse_profile(unfinished.read_bytes(), "the file")
     assert tune(*how, "--codecs", "int8:block=64 int8 bf16") == 0
-    assert "int8:block=64 of values float32: measured before" in capsys.readouterr().err
+    assert "int8:block=64 of values float32" in capsys.readouterr().err
     assert found == ["bf16"] and os.path.exists(path) and not unfinished.exists()
     made = json.loads(path.read_text())
     ratio = kept["int8:block=64 of values float32"][0]
@@ -552,9 +564,9 @@ def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):
     assert cluster.ranks == 1 and set(cluster.codecs) == {"int8", "lossless"}
     assert cluster.codecs["int8"].of("float32").ratio == pytest.approx(3.76, rel=0.01)
     shown = capsys.readouterr().out
-    assert "lossless" in shown and "memory: copies" in shown
+    assert "lossless" in shown and "memory" in shown
     assert tune("--codecs", "int8", "--output", str(tmp_path / "none" / "x.json")) == 2
-    assert "make it first" in capsys.readouterr().err
+    check_text(capsys.readouterr().err, tmp_path / "none")
     # Measurements without time are listed.
     assert tune("--codecs", "int8", "--within", "1e-9") == 0
-    assert "no time for: int8 of gaussian" in capsys.readouterr().out
+    assert "int8 of gaussian" in capsys.readouterr().out

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden_errors import raises
 
 import jaxccomp as jcc
 from jaxccomp._native import engine
@@ -17,36 +18,35 @@ def bcast(x, ref, **options):
 
 @pytest.mark.parametrize("codec", [None, "raw", "raw|raw", jcc.codecs.RAW])
 def test_a_reference_needs_a_codec(codec):
-    with pytest.raises(jcc.errors.InvalidArgumentError, match="ref= needs a codec, such as"):
+    with raises(jcc.errors.InvalidArgumentError, "bcast", "ref=", "codec='lossless'"):
         jax.jit(lambda x: bcast(x, x, codec=codec))(X)
 
 
 @pytest.mark.parametrize(
-    "ref,says",
+    "ref,facts",
     [
-        ({"layer": [X["layer"][0]]}, r"the leaf \['layer'\]\[1\] is in x, not in ref"),
-        ({**X, "more": 1.0}, r"the leaf \['more'\] is in ref, not in x"),
-        ({"layer": tuple(X["layer"])}, r"\(\*, \*\)"),
-        ({"layer": [X["layer"][0], None]}, r"\['layer'\]\[1\] is in x"),
-        (1.0, r"\['layer'\]\[0\] is in x"),
+        ({"layer": [X["layer"][0]]}, ("['layer'][1]", "in x, not in ref")),
+        ({**X, "more": 1.0}, ("['more']", "in ref, not in x")),
+        ({"layer": tuple(X["layer"])}, ("ref=", "[*, *]", "(*, *)")),
+        ({"layer": [X["layer"][0], None]}, ("['layer'][1]", "in x, not in ref")),
+        (1.0, ("['layer'][0]", "in x, not in ref")),
         (
             {"layer": [np.ones((3, 2), np.float32), X["layer"][1]]},
-            r"ref\['layer'\]\[0\] must have .* x\['layer'\]\[0\], float32\[2,3\], not "
-            r"float32\[3,2\]",
+            ("ref['layer'][0]", "x['layer'][0]", "float32[2,3]", "float32[3,2]"),
         ),
         (
             {"layer": [X["layer"][0], np.ones(4, np.uint8)]},
-            r"ref\['layer'\]\[1\] must have .* int8\[4\], not uint8\[4\]",
+            ("ref['layer'][1]", "x['layer'][1]", "int8[4]", "uint8[4]"),
         ),
     ],
 )
-def test_a_reference_is_like_the_values(ref, says):
-    with pytest.raises(jcc.errors.InvalidArgumentError, match=says):
+def test_a_reference_is_like_the_values(ref, facts):
+    with raises(jcc.errors.InvalidArgumentError, facts):
         bcast(X, ref)
 
 
 def test_a_reference_is_of_arrays():
-    with pytest.raises(jcc.errors.UnsupportedDTypeError, match="object"):
+    with raises(jcc.errors.UnsupportedDTypeError, "bcast", "<object object at"):
         bcast(X, {"layer": [object(), object()]})
 
 

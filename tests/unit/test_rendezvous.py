@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import socket
 import struct
 import threading
@@ -10,6 +9,7 @@ import time
 
 import patience
 import pytest
+from golden_errors import check_text, has_fact, raises
 
 from jaxccomp import errors
 from jaxccomp._elastic import join
@@ -107,16 +107,26 @@ def test_rows_that_do_not_fit_are_an_error_of_all(make):
             for r in range(2)
         ]
     )
-    assert all("same functions" in str(each) for each in found)
+    for each in found:
+        check_text(str(each), "'uneven'")
 
 
 def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(make):
     made, _ = started(make, 3)
-    with pytest.raises(errors.InitializationError, match=r"only \[0\] have come.*after 0\.3 s"):
+    with raises(
+        errors.InitializationError, "'some'", "[0, 1, 2]", "[0]", "0.3 s", "init_timeout_seconds"
+    ):
         made[0].share((0, 1, 2), 0, "some", [1], 0.3)
     made[0].why_gone = lambda processes: "rank 2 has died" if 2 in processes else ""
     watch = patience.Stopwatch()
-    with pytest.raises(errors.InitializationError, match="rank 2 has died"):
+    with raises(
+        errors.InitializationError,
+        "'some'",
+        "[0, 1, 2]",
+        "rank 2 has died",
+        "init_timeout_seconds",
+        golden=False,
+    ):
         made[0].share((0, 1, 2), 0, "some", [1], patience.seconds(30))
     assert watch.seconds() < 10
 
@@ -133,29 +143,27 @@ def test_a_leader_that_is_silent_is_not_waited_for_once_it_is_gone(make, full):
         made[0].addresses.append(silent.getsockname()[:2])
         begun, watch = time.monotonic(), patience.Stopwatch()
         why = lambda: "it is gone" if time.monotonic() > begun + 0.5 else ""  # noqa: E731
-        with pytest.raises(NoDecision, match="it is gone"):
+        with raises(NoDecision, "it is gone"):
             made[0].agree("some", 1, 0, None, lambda proposals: None, patience.seconds(20), why)
         assert time.monotonic() - begun > 0.5 and watch.seconds() < 3
 
 
 @pytest.mark.parametrize(
-    ("ranks", "sizes", "said"),
+    ("ranks", "sizes", "facts"),
     [
-        ([0, 1, 1], None, "two processes say that they are rank 1"),
-        (None, [3, 3, 4], r"there are \[3, 4\] of them"),
+        ([0, 1, 1], None, ("two", "rank 1")),
+        (None, [3, 3, 4], ("[3, 4]",)),
     ],
 )
-def test_two_that_claim_one_rank_or_other_sizes(make, ranks, sizes, said):
+def test_two_that_claim_one_rank_or_other_sizes(make, ranks, sizes, facts):
     _, found = started(make, 3, ranks, sizes, timeout=patience.seconds(1.5))
-    assert any(
-        isinstance(each, errors.InitializationError) and re.search(said, str(each))
-        for each in found
-    ), found
+    told = {str(each) for each in found if isinstance(each, errors.InitializationError)}
+    assert any(all(has_fact(text, fact) for fact in facts) for text in told), found
 
 
 def test_another_secret_is_refused_and_disturbs_nobody(make):
     made, _ = started(make, 2)
-    with pytest.raises(errors.InitializationError, match="another secret"):
+    with raises(errors.InitializationError, "127.0.0.1", "JAXCCOMP_SECRET"):
         make(b"another secret of 16").exchange_addresses(1, 2, made[0].address, 5)
     check_that_two_share(made)
 
@@ -208,7 +216,9 @@ def test_another_version_is_not_taken_in(make):
 
 def test_who_waits_itself_takes_nobody_in(make):
     waiting = make()
-    with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
+    with raises(
+        errors.InitializationError, "'world'", "0.5 s", "Communicator.admit()", golden=False
+    ):
         make().request_join([waiting.address], "world", dict, 0.5)
     assert waiting.wait_list.of("world") == []
 
@@ -227,7 +237,13 @@ def test_who_waits_is_told_and_who_leaves_is_forgotten(make):
     made[0].wait_list.of("world")[0].answer({"accepted": {"process": 7}})
     waits.join(patience.seconds(20))
     assert answers == [{"process": 7}]
-    with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
+    with raises(
+        errors.InitializationError,
+        "'world'",
+        "0.5 s",
+        "no process answered",
+        "Communicator.admit()",
+    ):
         make().request_join([made[0].address], "world", dict, 0.5)
     assert patience.wait_for(lambda: made[0].wait_list.of("world") == [], 20)
 
@@ -237,7 +253,14 @@ def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make
     with socket.create_server((HOST, 0)) as free:
         nobody = free.getsockname()[:2]
     asked = []
-    with pytest.raises(errors.InitializationError, match="no member of group 'world'"):
+    with raises(
+        errors.InitializationError,
+        "'world'",
+        "0.5 s",
+        "Connection refused",
+        "Communicator.admit()",
+        golden=False,
+    ):
         make().request_join([nobody], "world", lambda: asked.append(1) or {}, 0.5)
     assert asked == []
     made, _ = started(make, 1)
@@ -249,24 +272,24 @@ def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "facts"),
     [
-        ({"secret": None}, "none was given"),
-        ({"secret": "short"}, "has 5"),
-        ({"coordinator": "10.0.0.1"}, "'host:port'"),
-        ({"coordinator": "10.0.0.1:0"}, "'host:port'"),
-        ({"coordinator": "10.0.0.1:http"}, "'host:port'"),
-        ({"coordinator": "a:1,b:2"}, "one coordinator, not 2"),
-        ({"rank": 3}, "0 <= rank < size"),
-        ({"rank": -1}, "0 <= rank < size"),
-        ({"size": None}, "0 <= rank < size"),
-        ({"join": "world"}, "leave out rank= and size=, which only"),
+        ({"secret": None}, ("coordinator=", "16", "none", "JAXCCOMP_SECRET")),
+        ({"secret": "short"}, ("coordinator=", "16", "5", "JAXCCOMP_SECRET")),
+        ({"coordinator": "10.0.0.1"}, ("coordinator", "'host:port'", "'10.0.0.1:1234'")),
+        ({"coordinator": "10.0.0.1:0"}, ("coordinator", "'host:port'", "'10.0.0.1:1234'")),
+        ({"coordinator": "10.0.0.1:http"}, ("coordinator", "'host:port'", "'10.0.0.1:1234'")),
+        ({"coordinator": "a:1,b:2"}, ("coordinator", "2", "'a:1,b:2'")),
+        ({"rank": 3}, ("coordinator=", "rank=", "size=", "0 <= rank < size", "join=")),
+        ({"rank": -1}, ("coordinator=", "rank=", "size=", "0 <= rank < size", "join=")),
+        ({"size": None}, ("coordinator=", "rank=", "size=", "0 <= rank < size", "join=")),
+        ({"join": "world"}, ("join='world'", "rank=", "size=")),
     ],
 )
-def test_parameters_that_cannot_be(given, said):
+def test_bad_parameters_say_what_to_give(given, facts):
     good = {"coordinator": "a:1", "rank": 0, "size": 2, "join": "", "secret": SECRET.decode()}
     assert join.checked(**good).addresses == (("a", 1),)
-    with pytest.raises(errors.InvalidArgumentError, match=said):
+    with raises(errors.InvalidArgumentError, facts):
         join.checked(**good | given)
 
 
@@ -282,7 +305,7 @@ def test_a_coordinator_that_others_cannot_reach(monkeypatch):
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.1.1", 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", loopback)
-    with pytest.raises(errors.InitializationError, match=r"127\.0\.1\.1.*cannot reach"):
+    with raises(errors.InitializationError, "'head'", "127.0.1.1", "'localhost'"):
         _check_reachable(("head", 1), 2)
     _check_reachable(("localhost", 1), 2)
     _check_reachable(("head", 1), 1)
@@ -290,10 +313,10 @@ def test_a_coordinator_that_others_cannot_reach(monkeypatch):
 
 @pytest.mark.parametrize("address", ["fe80::1", "fe80::1%lo"])
 def test_a_coordinator_whose_address_is_of_one_link(address):
-    with pytest.raises(errors.InitializationError, match="of one link alone"):
+    with raises(errors.InitializationError, "fe80::1"):
         _check_reachable((address, 1), 2)
 
 
-def test_a_coordinator_without_an_address():
-    with pytest.raises(errors.InitializationError, match=r"nobody\.invalid' has no address here"):
+def test_coordinator_without_an_address_is_refused():
+    with raises(errors.InitializationError, "'nobody.invalid'", golden=False):
         _check_reachable(("nobody.invalid", 1), 2)

@@ -8,6 +8,7 @@ import types
 import ml_dtypes
 import numpy as np
 import pytest
+from golden_errors import raises
 from testbed import __main__ as command_line
 from testbed import collectives, compare, inputs, launchers, own, results, turns
 from testbed.cases import ALGORITHMS, SCENARIOS, Case
@@ -120,7 +121,7 @@ def test_pythons_and_what_is_missing(monkeypatch):
     assert turns.find_pythons(["openmpi=o", "mpi4jax=j"])[0].mpi4jax == "j"
     pythons, missing = turns.find_pythons(["openmpi=o"])
     assert list(pythons.mpis) == ["mpich", "openmpi"] and not pythons.mpi4jax
-    assert "mpi4jax is not installed" in missing
+    assert "mpi4jax" in missing
 
 
 def test_inputs(tmp_path):
@@ -142,7 +143,9 @@ def test_inputs_of_files(tmp_path):
     assert set(inputs.prepare(names[0], "", out, 0)) == {"bfloat16"}
     made = inputs.prepare(names[0], names[1], out, 0)
     np.testing.assert_array_equal(np.load(made["update"].ref), np.load(names[1]))
-    with pytest.raises(errors.InvalidArgumentError, match="--previous takes an earlier state"):
+    with raises(
+        errors.InvalidArgumentError, "--previous", "one_bfloat16.npy", "short_bfloat16.npy"
+    ):
         inputs.prepare(names[0], names[2], out, 0)
 
 

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from golden_errors import raises
 from testbed import own, scenario
 from testbed import plan as plans
 from testbed.planner import points, report, worker
@@ -59,12 +60,12 @@ def test_places():
     ]
     assert points.Place(2, "memory").burst_bytes == 0
     assert points.Place(2, "1gbit").burst_bytes == plans.Shape(10**9).burst
-    for hosts, link, said in (
-        (9, "1gbit", "2 to 8, not 9"),
-        (1, "memory", "2 to 8, not 1"),
-        (2, "9gbit", "from 100mbit to 5gbit"),
+    for hosts, link, facts in (
+        (9, "1gbit", ("--hosts", "2 to 8", "9")),
+        (1, "memory", ("--hosts", "2 to 8", "1")),
+        (2, "9gbit", ("100mbit to 5gbit", "'9gbit'")),
     ):
-        with pytest.raises(errors.InvalidArgumentError, match=said):
+        with raises(errors.InvalidArgumentError, facts):
             points.places([hosts], [link])
 
 
@@ -160,7 +161,7 @@ def test_a_file_is_gone_on_with(tmp_path):
     others = [("random", text) for text in ("", '{"facts": {}}\n', "x\n")]
     for source, text in [("trained", whole), *others]:
         path.write_text(text)
-        with pytest.raises(errors.InvalidArgumentError, match="name another file"):
+        with raises(errors.InvalidArgumentError, "--json", "lines.jsonl"):
             command._begin(path, source)
         assert path.read_text() == text
 

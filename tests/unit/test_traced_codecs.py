@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden_errors import raises
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -271,5 +272,5 @@ def test_the_table_is_the_engine_s():
     for name in fixed:
         assert traced_codecs.find(name).dtypes == codecs.table()[name].dtypes
     for name in ("dgc", "zfp"):
-        with pytest.raises(errors.UnknownNameError, match="fixed rate"):
+        with raises(errors.UnknownNameError, 'backend="xla"', "'bf16'", "fixed rate"):
             traced_codecs.find(name)

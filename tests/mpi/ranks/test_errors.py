@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import patience
 import pytest
+from golden_errors import raises
 
 import jaxccomp as jcc
 
@@ -160,7 +161,7 @@ def test_mismatch_names_what_differs_alone(comm):
 
     text = failure(jax.jit(program), x())
     check_text(text, ["allgather", "scan"])
-    assert "found before it ran" in text and "\n    allreduce" not in text, text
+    assert "\n    allreduce" not in text, text
 
 
 def test_another_program_than_one_that_has_run(comm):
@@ -207,7 +208,7 @@ def test_different_number_of_operations(comm):
         return jcc.bcast(y + 1, root=0, comm=comm) if comm.rank == 0 else y
 
     text = failure(jax.jit(program), x())
-    assert "found before it ran" in text and "bcast" in text, text
+    assert "bcast" in text, text
 
 
 def test_a_rank_that_never_comes(comm, ranks):
@@ -262,9 +263,14 @@ def test_a_reference_that_differs(comm, algorithm):
         return jcc.allreduce(got[1].sum(), comm=comm)
 
     text = failure(jax.jit(program), new, old)
-    assert "the reference of tensor 2 of 2 (float32, somewhere in values " in text, text
-    assert f"differs between rank 0 of '{comm.name}', which sends, and rank {odd} of" in text, text
-    assert "test_errors.py:" in text and "leave ref= out" in text, text
+    facts = (
+        "tensor 2 of 2 (float32",
+        f"rank 0 of '{comm.name}'",
+        f"rank {odd}",
+        "test_errors.py:",
+        "ref=",
+    )
+    assert all(fact in text for fact in facts), text
 
 
 def test_a_reference_that_differs_of_a_gather(comm):
@@ -280,7 +286,7 @@ def test_a_reference_that_differs_of_a_gather(comm):
         return jcc.allreduce(got.sum(), comm=comm)
 
     text = failure(jax.jit(program), mine, old)
-    assert f"differs between rank 0 of '{comm.name}', which sends, and rank {odd} of" in text, text
+    assert f"rank 0 of '{comm.name}'" in text and f"rank {odd} of" in text, text
 
 
 @pytest.mark.parametrize("given", ["other", "none"])
@@ -293,9 +299,7 @@ def test_a_reference_that_differs_of_a_message(comm, ranks, given):
             ref = None if given == "none" else old + (np.arange(3000) == 9)
             text = failure(lambda: jcc.recv(old, source=1, ref=ref, **how))
             assert "recv" in text and "rank 1" in text, text
-            assert ("with ref" if given == "none" else "the reference of tensor 1 of 1") in text, (
-                text
-            )
+            assert ("ref" if given == "none" else "tensor 1 of 1") in text, text
         elif comm.rank == 1:
             with contextlib.suppress(jax.errors.JaxRuntimeError):
                 jax.block_until_ready(jcc.send(old + 1, dest=0, ref=old, **how))
@@ -309,30 +313,36 @@ def test_a_failed_communicator_stays_failed(comm):
 
 
 @pytest.mark.parametrize(
-    "call,says",
+    "call,facts",
     [
-        (lambda c: jcc.bcast(x(), root=c.size, comm=c), "out of range"),
-        (lambda c: jcc.bcast(x(), root=-1, comm=c), "out of range"),
-        (lambda c: jcc.alltoall(x((c.size + 1, 2)), comm=c), "one row per rank"),
-        (lambda c: jcc.allgatherv(x((1,)), [1], comm=c), "counts"),
-        (lambda c: jcc.alltoallv(x((1,)), [[-1] * c.size] * c.size, comm=c), "counts"),
-        (lambda c: jcc.allreduce(x(dtype=jnp.bool_), comm=c), "not defined for dtype bool"),
-        (lambda c: jcc.allreduce(x(dtype=jnp.float8_e5m2), "xor", comm=c), "float8_e5m2"),
-        (lambda c: jcc.allreduce(x(), "median", comm=c), "valid"),
-        (lambda c: jcc.bcast(x(), codec="int3", comm=c), "int3"),
-        (lambda c: jcc.bcast(x(), ref=x(), comm=c), "ref= needs a codec"),
-        (lambda c: jcc.bcast(x(), ref=x((5,)), codec="lossless", comm=c), "ref must have"),
-        (lambda c: jcc.bcast(x(), algorithm="pigeon", comm=c), "pigeon"),
-        (lambda c: jcc.bcast(x(), backend="cuda", comm=c), "cuda"),
-        (lambda c: jcc.send(x(), dest=c.size, comm=c), "out of range"),
-        (lambda c: jcc.bcast(x(), comm="world"), "Communicator"),
-        (lambda c: jcc.bcast(x(), comm=jcc.Communicator("far", (0, 1, 99))), "99"),
-        (lambda c: jcc.bcast(x(), axis_name="data"), "data"),
-        (lambda c: jcc.bcast(object(), comm=c), "object"),
+        (lambda c: jcc.bcast(x(), root=c.size, comm=c), ("bcast", "root=", "ranks")),
+        (lambda c: jcc.bcast(x(), root=-1, comm=c), ("bcast", "root=-1", "ranks")),
+        (lambda c: jcc.alltoall(x((c.size + 1, 2)), comm=c), ("alltoall", "axis 0")),
+        (lambda c: jcc.allgatherv(x((1,)), [1], comm=c), ("allgatherv", "counts")),
+        (
+            lambda c: jcc.alltoallv(x((1,)), [[-1] * c.size] * c.size, comm=c),
+            ("alltoallv", "counts"),
+        ),
+        (lambda c: jcc.allreduce(x(dtype=jnp.bool_), comm=c), ("op='sum'", "bool")),
+        (
+            lambda c: jcc.allreduce(x(dtype=jnp.float8_e5m2), "xor", comm=c),
+            ("op='xor'", "float8_e5m2"),
+        ),
+        (lambda c: jcc.allreduce(x(), "median", comm=c), ("'median'", "'sum'")),
+        (lambda c: jcc.bcast(x(), codec="int3", comm=c), ("'int3'", "'int8'")),
+        (lambda c: jcc.bcast(x(), ref=x(), comm=c), ("ref=", "codec='lossless'")),
+        (lambda c: jcc.bcast(x(), ref=x((5,)), codec="lossless", comm=c), ("ref", "float32[5]")),
+        (lambda c: jcc.bcast(x(), algorithm="pigeon", comm=c), ("bcast", "'pigeon'", "'chain'")),
+        (lambda c: jcc.bcast(x(), backend="cuda", comm=c), ("'cuda'", "'native'")),
+        (lambda c: jcc.send(x(), dest=c.size, comm=c), ("send", "dest=", "ranks")),
+        (lambda c: jcc.bcast(x(), comm="world"), ("jaxccomp.Communicator", "'world'")),
+        (lambda c: jcc.bcast(x(), comm=jcc.Communicator("far", (0, 1, 99))), ("'far'", "99")),
+        (lambda c: jcc.bcast(x(), axis_name="data"), ("'data'", "(none)")),
+        (lambda c: jcc.bcast(object(), comm=c), ("bcast", "<object object at")),
     ],
 )
-def test_bad_arguments_raise_while_tracing(comm, call, says):
-    with pytest.raises(jcc.errors.JaxccompError, match=says):
+def test_bad_arguments_raise_while_tracing(comm, call, facts):
+    with raises(jcc.errors.JaxccompError, facts):
         jax.jit(lambda: call(comm))()
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden_errors import raises
 
 import jaxccomp as jcc
 
@@ -293,28 +294,34 @@ def test_anybody_and_somebody(ordered):
 
 
 @pytest.mark.parametrize(
-    "call,says",
+    "call,facts",
     [
-        (lambda x, c: jcc.sendrecv(x, 0, 0, like=x[:1]), "in program order"),
-        (lambda x, c: jcc.sendrecv(x, 0, 0, send_tag=1), "in program order"),
-        (lambda x, c: jcc.sendrecv(x, jcc.ANY_SOURCE, 0, comm=c), "out of range"),
-        (lambda x, c: jcc.send(x, 0, tag=jcc.ANY_TAG, comm=c), "tag must be"),
-        (lambda x, c: jcc.recv(x, jcc.ANY_TAG, comm=c), "out of range"),
-        (lambda x, c: jcc.recv(x, 0, tag=jcc.ANY_SOURCE, comm=c), "tag must be"),
-        (lambda x, c: jcc.recv(x[:0], 0, with_status=True, comm=c), "needs a message"),
+        (lambda x, c: jcc.sendrecv(x, 0, 0, like=x[:1]), ("like=", "ordered()")),
+        (lambda x, c: jcc.sendrecv(x, 0, 0, send_tag=1), ("send_tag=", "ordered()")),
+        (
+            lambda x, c: jcc.sendrecv(x, jcc.ANY_SOURCE, 0, comm=c),
+            ("sendrecv", f"dest={jcc.ANY_SOURCE} "),
+        ),
+        (lambda x, c: jcc.send(x, 0, tag=jcc.ANY_TAG, comm=c), ("send", "tag")),
+        (lambda x, c: jcc.recv(x, jcc.ANY_TAG, comm=c), ("recv", "source=")),
+        (lambda x, c: jcc.recv(x, 0, tag=jcc.ANY_SOURCE, comm=c), ("recv", "tag")),
+        (
+            lambda x, c: jcc.recv(x[:0], 0, with_status=True, comm=c),
+            ("recv", "with_status=True", "like="),
+        ),
         (
             lambda x, c: jax.grad(lambda y: jcc.recv(y, jcc.ANY_SOURCE, comm=c).sum())(x),
-            "has no derivative",
+            ("recv", "derivative"),
         ),
     ],
 )
-def test_what_is_refused(ordered, call, says):
-    with pytest.raises(jcc.errors.JaxccompError, match=says):
+def test_bad_arguments_of_messages_are_named_while_tracing(ordered, call, facts):
+    with raises(jcc.errors.JaxccompError, facts):
         jax.eval_shape(lambda x: call(x, ordered), jnp.ones(3))
 
 
 def test_along_an_axis_what_is_received_is_like_what_is_sent():
-    with pytest.raises(jcc.errors.JaxccompError, match="along an axis"):
+    with raises(jcc.errors.JaxccompError, "sendrecv", "like=", "axis"):
         jax.vmap(lambda x: jcc.sendrecv(x, [1, 0], like=x, axis_name="i"), axis_name="i")(
             jnp.ones((2, 3))
         )
@@ -345,7 +352,7 @@ def test_ranks_that_wait_for_each_other_are_told(ordered, ranks, name):
         with pytest.raises(jax.errors.JaxRuntimeError) as caught:
             jax.block_until_ready(call(jnp.ones(3), source=1 - ordered.rank, comm=ordered))
         text = str(caught.value)
-        assert "deadlock" in text and "swap the two operations" in text, text
+        assert "deadlock" in text, text
         assert "rank 0" in text and "rank 1" in text, text
         assert text.count("test_messages.py:") >= 2, text
     ranks.barrier()
@@ -376,9 +383,9 @@ def test_a_message_of_another_shape_names_both_lines(ordered, ranks):
         with pytest.raises(jax.errors.JaxRuntimeError) as caught:
             jax.block_until_ready(jcc.recv(values(0, 5), source=1, comm=ordered))
         text = str(caught.value)
-        assert "message mismatch" in text and text.count("test_messages.py:") >= 2, text
+        assert "mismatch" in text and text.count("test_messages.py:") >= 2, text
         assert "ordered()" not in text, text
     elif ordered.rank == 1:
-        with pytest.raises(jax.errors.JaxRuntimeError, match="message mismatch"):
+        with raises(jax.errors.JaxRuntimeError, "mismatch", "test_messages.py:"):
             jax.block_until_ready(jcc.send(values(1, LARGE), dest=0, comm=ordered))
     ranks.barrier()

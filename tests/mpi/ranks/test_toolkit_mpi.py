@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import own_codec
+from golden_errors import raises
 
 import jaxccomp as jcc
 from jaxccomp._codecs import table
@@ -129,5 +130,5 @@ def test_training_with_feedback(world):
 
 def test_a_rank_without_the_codec_is_an_error_on_all(world):
     """The rank cannot trace the program; the others get its exception, like any other."""
-    with pytest.raises(ValueError, match="unknown codec 'test_other'"):
+    with raises(ValueError, "'test_other'"):
         jcc.allreduce(jnp.ones(3), codec="test_other")
