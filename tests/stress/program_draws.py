@@ -309,6 +309,8 @@ class Draw:
     def _algorithm(self, names: Any, dtype: str, trailing: tuple[int, ...]) -> str:
         name, bytes_there = self.pick(names), int(np.prod(trailing)) * jnp.dtype(dtype).itemsize
         chunks = [chunk for chunk in CHUNKS if chunk * 100 > bytes_there]
+        if name == "plugin_pairs":  # sends rows uncut: with smaller chunks the engine refuses it
+            chunks = [chunk for chunk in chunks if chunk >= bytes_there]
         options = [f"chunk={self.pick(chunks)}"] if chunks and self.happens(60) else []
         if name == "parameter_server" and self.happens(50):
             options.append(f"partitions={self.integer(1, 5)}")
