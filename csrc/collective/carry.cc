@@ -110,7 +110,7 @@ class Carrier {
 
   TaskId Add(Task task, std::span<const Slot> sources, std::vector<TaskId> deps) {
     std::ranges::sort(deps);
-    deps.erase(std::ranges::unique(deps).begin(), deps.end());
+    deps.erase(std::unique(deps.begin(), deps.end()), deps.end());   // Clang 14 has no std::ranges::unique
     task.first_source = static_cast<int32_t>(to_.sources.size());
     task.source_count = static_cast<int32_t>(sources.size());
     task.first_dep = static_cast<int32_t>(to_.deps.size());
