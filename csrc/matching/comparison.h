@@ -4,7 +4,6 @@
 // In round k a member sends its hash to the member 2^k places after it, and goes on when the one 2^k places before it
 // has sent the same (the dissemination barrier of Hensgen, Finkel and Manber, 1988). After the last round it knows
 // that every member has the same list. Operations of the program are held until then.
-// of the program are held until then.
 #pragma once
 
 #include <cstdint>
