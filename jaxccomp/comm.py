@@ -361,8 +361,8 @@ def init(
             mode = config.get("mpi") if mpi is None else mpi
             if mode not in ("auto", "always", "never"):
                 raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
-            if timeout_seconds is None:
-                timeout_seconds = config.get("init_timeout_seconds")
+            default = config.get("init_timeout_seconds")
+            timeout = default if timeout_seconds is None else timeout_seconds
             if config.get("check_launches"):
                 # Then the launch happens while the Python stack still shows its call site.
                 jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -370,10 +370,10 @@ def init(
             if coordinator:
                 from jaxccomp._elastic import join as _elastic  # no other program loads it
 
-                _state = _elastic.join(coordinator, rank, size, join, secret, timeout_seconds)
+                _state = _elastic.join(coordinator, rank, size, join, secret, timeout)
             else:
                 _refuse_group(rank, size, join, secret)
-                _state = _join.join(mode, timeout_seconds)
+                _state = _join.join(mode, timeout)
             # A program loaded from a cache is not traced: only the engine sees its communicator.
             _state.known(world())
         return world()
@@ -463,8 +463,7 @@ def participants(
     timeout_seconds: float | None,
 ) -> Any:
     """The members that take part in the next step; the first member decides."""
-    if timeout_seconds is None:
-        timeout_seconds = config.get("timeout_seconds")
+    timeout = config.get("timeout_seconds") if timeout_seconds is None else timeout_seconds
     state = _joined()
     if state.memberships is None and comm.size > 1:
         raise errors.CommunicatorError(
@@ -474,7 +473,7 @@ def participants(
     from jaxccomp._elastic import quorum
 
     quorum_rule = quorum.Rule(*rule)
-    return quorum.participants(state, comm, name, done, quorum_rule, wait_for_all, timeout_seconds)
+    return quorum.participants(state, comm, name, done, quorum_rule, wait_for_all, timeout)
 
 
 def waiting(group: str) -> int:

@@ -110,13 +110,14 @@ def make_call(
         along_axis = axis_name is not None
         moved = "permute" if collective == "sendrecv" and along_axis else collective
         extensions.check(registered, moved, codec, along_axis=along_axis)
+    cotangent = "same"
     if cotangent_codec != "same":
-        cotangent_codec = codecs.canonical_choice(cotangent_codec)
+        cotangent = codecs.canonical_choice(cotangent_codec)
     if backend == "mpi":
         check_mpi_support(
             collective,
             codec=codec,
-            cotangent_codec=cotangent_codec,
+            cotangent_codec=cotangent,
             algorithm=algorithm,
             referenced=referenced,
         )
@@ -147,7 +148,7 @@ def make_call(
         reduce_op=_reduce_op(collective, op),
         root=-1 if root is None else rank_in(collective, "root", root, size),
         codec=codec,
-        cotangent_codec=cotangent_codec,
+        cotangent_codec=cotangent,
         backend=backend,
         algorithm=_algorithm(collective, algorithm, backend, codec),
         invariant=(
@@ -252,7 +253,7 @@ def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
     try:
         table = np.asarray(counts)
     except ValueError:
-        table = np.empty(0)
+        table = np.empty(0, object)
     if table.shape != shape or not np.issubdtype(table.dtype, np.integer) or (table < 0).any():
         raise errors.InvalidArgumentError(
             f"{collective}: counts must be non-negative integers {form} of shape {shape}, the same "
@@ -356,7 +357,7 @@ def _refuse(collective: str, others: Mapping[str, object]) -> None:
     for name in others:
         # Set by the operations, not by users.
         internal = ("op", "root", "referenced")
-        valid = [each for each in make_call.__kwdefaults__ if each not in internal]
+        valid = [each for each in make_call.__kwdefaults__ or () if each not in internal]
         error = errors.unknown(f"keyword argument of {collective}:", name, valid)
         raise errors.UnknownKeywordError(str(error))
 

@@ -50,9 +50,9 @@ def join(
       timeout_seconds: how long to wait for the others.
     """
     explicit = bool(group) or (rank is not None and size is not None)
-    group = config.get("join") if group is None else group
+    joined_group = config.get("join") if group is None else group
     secret = os.environ.get(_SECRET_VARIABLE) if secret is None else secret
-    parameters = checked(coordinator, rank, size, group, secret)
+    parameters = checked(coordinator, rank, size, joined_group, secret)
     environment.check_not_inherited(uses_variables=not explicit, starts_mpi=False)
     environment.mark_rank()
     _check_usable()
@@ -81,14 +81,15 @@ def _check_usable() -> None:
 
 def _start_engine(state: World, worker: Any, readers: list[bool]) -> None:
     state.process_of = {jax.process_index(): state.process}
-    peers, core = state.peers, engine.load()
+    rendezvous, peers, core = state.out_of_band, state.peers, engine.load()
+    assert isinstance(rendezvous, Rendezvous)
     core.configure(state.process, state.processes)
     core.let_group_agree()
     for process, address in enumerate(peers.workers):
         if not address:
             core.set_gone(process, f"rank {process} of the world {_GONE}")
     silence = config.get("peer_timeout_seconds")
-    secret = ucx.secret_of(peers.salt, state.out_of_band.derive)
+    secret = ucx.secret_of(peers.salt, rendezvous.derive)
     early = config.get("early_bytes"), config.get("early_messages")
     core.use_ucx(worker, secret, peers.workers, readers, *early, silence, True)
     state.memberships = membership.Memberships(state)
@@ -293,6 +294,7 @@ def _world(process: int, processes: int, rendezvous: Rendezvous) -> World:
 
 def _why_refused(rendezvous: Rendezvous, request: dict[str, Any]) -> str:
     """Return why a process cannot join; empty when it can."""
+    unreadable = "its request to join cannot be read"
     try:
         row = peer_info.Row(*map(int, request["row"]))
         host, port = request["address"]
@@ -303,9 +305,9 @@ def _why_refused(rendezvous: Rendezvous, request: dict[str, Any]) -> str:
             and 0 < int(port) < 1 << 16
         )
     except (KeyError, TypeError, ValueError):
-        readable = False
+        return unreadable
     if not readable:
-        return "its request to join cannot be read"
+        return unreadable
     try:
         ucx.unseal(request["worker"], rendezvous.derive)
     except (KeyError, errors.InitializationError) as error:

@@ -123,7 +123,7 @@ class Leader:
                 f"{least} members and {grace:g} s" for least, grace in sorted(rules)
             )
             return {"refused": f"members have other quorums or grace windows: {said}."}
-        done = {rank: each["done"] for rank, each in come.items()}
+        done: dict[int, int] = {rank: each["done"] for rank, each in come.items()}
         if len(come) < self._size and not self._may_begin(come, done, *rules):
             return None
         most = max(done.values())

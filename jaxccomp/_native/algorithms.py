@@ -55,7 +55,7 @@ class CustomAlgorithm:
     name: str
     description: str
     source: str
-    check: Callable[[str], None]
+    check: Callable[[str], object]
     key: Callable[[str, Problem], str]
 
 

@@ -87,9 +87,9 @@ def launch_place() -> str:
         return ""
     if launcher is not None:
         places = _places(sys._getframe())
-    if not places:
+    if launcher is None or not places:
         launcher = threading.main_thread()
-        places = _places(sys._current_frames().get(launcher.ident))
+        places = _places(sys._current_frames().get(launcher.ident or 0))
     if (number := _steps.get(launcher)) is not None:
         places.insert(0, f"step {number}")
     return " < ".join(places)

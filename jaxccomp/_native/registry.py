@@ -32,10 +32,12 @@ class Entry(Protocol):
     @property
     def name(self) -> str:
         """The name that operations take."""
+        ...
 
     @property
     def source(self) -> str:
         """The place of its definition. An entry of the same name and source replaces this one."""
+        ...
 
 
 E = TypeVar("E", bound=Entry)

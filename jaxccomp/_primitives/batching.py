@@ -75,7 +75,7 @@ def _paired(
     behind = int(call.collective == "allgather")
     for first in range(sent):
         places = {i: behind for i in range(first + sent, len(values), sent)} | {first: 0}
-        before = {None if dims[i] is None else dims[i] - place for i, place in places.items()}
+        before = {None if (dim := dims[i]) is None else dim - place for i, place in places.items()}
         if len(before) == 1:
             continue
         for i, place in places.items():

@@ -76,7 +76,7 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         call = call.replace(algorithm=runs)
     planning.record(where, call, mover, sent, choice, operands=shapes, site=site, groups=groups)
     # The engine needs no receive templates: it knows the results.
-    operands, _ = split_likes(call, operands)
+    values, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in groups or [] for device in group]
     attributes = {
         "shapes": shapes,
@@ -100,12 +100,12 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         )
 
     if not wide_sums.widens(call, sent, runs):
-        return lower_engine(ctx, call, operands)
+        return lower_engine(ctx, call, values)
     call = call.replace(codec=wide_sums.codec_of(call, sent))
     return _jax.lower_converted(
         ctx,
         lambda inner, xs: lower_engine(inner, call, xs),
-        operands,
+        values,
         enter=lambda *xs: wide_sums.enter(call, xs),
         leave=lambda *xs: wide_sums.leave(call, xs, _jax.avals_out(ctx)),
         avals=wide_sums.wide_avals,

@@ -99,11 +99,12 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
     state.plans = shared_files.agree_on_plans(share, table, plan, hosts)
     core = engine.load()
     worker = ucx.agree_on_ucx(state, share)
+    met = None
     if worker is not None:
         pids = [pid for pid, _ in peer_info.system_processes(table, state.process)]
         met = ucx.connect(share, state.process, worker, pids)
     core.configure(state.process, state.processes)
-    if worker is not None:
+    if met is not None:
         core.use_ucx(worker, *met, *_early(), 0.0, False)
     elif state.mpi is not None:
         comm = _mpi.handle(state.mpi, state.engine_comm)

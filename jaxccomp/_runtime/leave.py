@@ -78,8 +78,10 @@ def at_exit(*, finalizes_mpi: bool = False, mpi: Any = None) -> None:
     # one runs before MPI is finalised.
     atexit.register(_leave)
     # Runs before Python joins the program's other threads, which may wait for other ranks.
-    with contextlib.suppress(AttributeError, RuntimeError):
-        threading._register_atexit(_announce_failure)
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        with contextlib.suppress(RuntimeError):
+            register(_announce_failure)
 
 
 def joined(world: World) -> None:

@@ -255,9 +255,10 @@ def agreed_number(comm: Any, draw: Callable[[], int], timeout_seconds: float) ->
     if agreement is None:
         agreement = _Agreement(comm, draw)
         comm.Set_attr(_agreement_key, agreement)
-    if agreement.request is not None:
+    request = agreement.request
+    if request is not None:
         wait(
-            lambda: agreement.request.Test(),
+            lambda: request.Test(),
             timeout_seconds,
             lambda: (
                 "from_mpi4py is called by all members of an MPI communicator together, the first "

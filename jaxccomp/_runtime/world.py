@@ -104,9 +104,9 @@ class World:
         """Allgather rows; waits ``init_timeout_seconds`` by default."""
         if comm.size == 1:
             return [tuple(row)]
-        if timeout_seconds is None:
-            timeout_seconds = config.get("init_timeout_seconds")
-        rows = self._share(comm.processes, comm.rank, comm.name, row, timeout_seconds)
+        default = config.get("init_timeout_seconds")
+        timeout = default if timeout_seconds is None else timeout_seconds
+        rows = self._share(comm.processes, comm.rank, comm.name, row, timeout)
         return [tuple(map(int, each)) for each in rows]
 
     def share_with_all(self, timeout_seconds: float, row: Sequence[int]) -> Sequence[Sequence[int]]:
@@ -118,7 +118,7 @@ class World:
 
     def _share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
-    ) -> Sequence[Sequence[int]]:
+    ) -> Any:
         if self.out_of_band is not None:
             return self.out_of_band.share(members, rank, name, row, timeout)
         self.require_reach()

@@ -70,12 +70,14 @@ class _OnCuda(Codec):
         return (self._call("jaxccomp_encode", code, x.dtype, jnp.ravel(x), *keys),)
 
     def decode(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any = None) -> Array:
-        return self._decode("jaxccomp_decode", wire, shape, dtype, to or dtype)
+        return self._decode_to("jaxccomp_decode", wire, shape, dtype, to or dtype)
 
     def decode_sum(self, wire: Wire, shape: Sequence[int], dtype: Any, to: Any) -> Array:
-        return self._decode("jaxccomp_decode_sum", wire, shape, dtype, to)
+        return self._decode_to("jaxccomp_decode_sum", wire, shape, dtype, to)
 
-    def _decode(self, target: str, wire: Wire, shape: Sequence[int], dtype: Any, to: Any) -> Array:
+    def _decode_to(
+        self, target: str, wire: Wire, shape: Sequence[int], dtype: Any, to: Any
+    ) -> Array:
         count = math.prod(shape)
         if not count:
             return jnp.zeros(shape, to)

@@ -154,7 +154,7 @@ def identity(op: str, dtype: Any) -> np.ndarray:
     elif op == "prod":
         value = 1
     elif op == "and":
-        value = ~np.zeros((), dtype)
+        value = np.invert(np.zeros((), dtype))
     elif dtype == jnp.bool_:
         value = op == "min"
     elif jnp.issubdtype(dtype, jnp.integer):

@@ -338,7 +338,7 @@ def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, 
         "transport": _transport(),
         "processor": machine.processor(),
         "tensors": [
-            [each.name, each.values.dtype.name, zlib.crc32(each.values.view(np.uint8))]
+            [each.name, each.values.dtype.name, zlib.crc32(each.values.view(np.uint8).data)]
             for each in plan.tensors
         ],
     }

@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -152,7 +152,7 @@ class Progress:
             isinstance(each, float) and 0 < each < math.inf for each in known
         )
 
-    def step(self, name: str, count: int, measure: Callable[[], Sequence[float]]) -> list[float]:
+    def step(self, name: str, count: int, measure: Callable[[], Iterable[float]]) -> list[float]:
         """A step's results, from the checkpoint or measured now.
 
         Args:
@@ -161,7 +161,7 @@ class Progress:
           measure: returns the results, the same on all ranks.
         """
         known = self._steps.get(name)
-        if self.has(name) and len(known) == count:
+        if known is not None and self.has(name) and len(known) == count:
             self._tell(f"{name}: measured before")
             return known
         self._tell(name)
@@ -180,8 +180,11 @@ class Progress:
             content = json_files.loads(kept, "it") if len(kept) <= MAX_CHECKPOINT_BYTES else None
         except errors.InvalidArgumentError:
             content = None
-        known = isinstance(content, dict) and content.get("unfinished") == CHECKPOINT_VERSION
-        if not known or not isinstance(content.get("steps"), dict):
+        if (
+            not isinstance(content, dict)
+            or content.get("unfinished") != CHECKPOINT_VERSION
+            or not isinstance(content.get("steps"), dict)
+        ):
             return {}, "the file is damaged, or of another release"
         if content.get("setup") != self._setup:
             return {}, "it was measured on other ranks, hosts or tensors, or by another release"

@@ -93,11 +93,11 @@ class Training:
         self.first = next(self._batches)[:, :-1]
         self._optimizer = optax.inject_hyperparams(optax.adamw)(learning_rate=0.0)
         self.master = self.model.init(jax.random.key(seed), self.first)["params"]
-        self.state = self._optimizer.init(self.master)
+        self.state: Any = self._optimizer.init(self.master)
         self._jitted = jax.jit(self._step)
 
     def _loss(self, params: Any, text: jax.Array) -> jax.Array:
-        logits = self.model.apply({"params": params}, text[:, :-1]).astype(jnp.float32)
+        logits = jnp.asarray(self.model.apply({"params": params}, text[:, :-1]), jnp.float32)
         return optax.softmax_cross_entropy_with_integer_labels(logits, text[:, 1:]).mean()
 
     def _step(

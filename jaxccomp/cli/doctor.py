@@ -14,7 +14,6 @@ from importlib import metadata
 from typing import Any
 
 import jax
-import jaxlib
 
 from jaxccomp import codecs, config, errors
 from jaxccomp._jax import hooks
@@ -93,7 +92,7 @@ def _environment() -> dict[str, Any]:
         "jaxccomp": __version__,
         "python": platform.python_version(),
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": metadata.version("jaxlib"),
         "system": f"{platform.system()} {platform.release()}",
         "cores": os.cpu_count(),
         "instruction_set": described.get("instruction_set", ""),
@@ -138,7 +137,7 @@ def _engine() -> Library:
     if not engine.available():
         remedy = "pip install . in jaxccomp's folder; it takes a C++20 compiler"
         return Library("engine", missing=engine.why_missing(), remedy=remedy)
-    return Library("engine", __version__, engine.load().__file__)
+    return Library("engine", __version__, engine.load().__file__ or "")
 
 
 def _mpi() -> Iterator[Library]:

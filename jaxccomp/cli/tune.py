@@ -48,13 +48,13 @@ def best(results: Sequence[Result]) -> Result | None:
     """The fastest case with the same batch as one process; None if nothing was measured."""
     same = results[0].case.device_batch
     measured = [each for each in results if each.median and each.case.device_batch == same]
-    return max(measured, key=lambda each: each.median, default=None)
+    return max(measured, key=lambda each: each.median or 0.0, default=None)
 
 
 def verdict(results: Sequence[Result]) -> str:
     """A sentence with the best case and its certainty."""
     base, winner = results[0], best(results)
-    if winner is None:
+    if winner is None or winner.median is None:
         return "nothing could be measured"
     if base.median is None:
         return f"best: {winner.case.name}; there is no measurement of one process to compare with"

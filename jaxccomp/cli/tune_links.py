@@ -124,7 +124,7 @@ def table(made: Mapping[str, Any]) -> str:
     if "step_seconds" in made:
         lines.append(f"a training step: {made['step_seconds'] * 1e3:.1f} ms")
     rates = ("encode", "decode", "merge")
-    rows = [("codec", "dtype", "ratio", *rates)]
+    rows: list[tuple[str, ...]] = [("codec", "dtype", "ratio", *rates)]
     for spec, row in made["codecs"].items():
         for dtype, each in row["dtypes"].items():
             speeds = (f"{each[f'{what}_bytes_per_second'] / 1e9:.2f}" for what in rates)

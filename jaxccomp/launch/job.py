@@ -294,7 +294,7 @@ class _Run:
 
     def _line(self, raw: bytes, is_error: bool) -> None:
         rank, text, told = lines.parse(raw)
-        if told is not None:
+        if rank is not None and told is not None:
             if "pid" in told:
                 self._joined(told["pid"])
             elif "trouble" in told:

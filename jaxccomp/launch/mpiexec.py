@@ -113,7 +113,7 @@ def slots(hosts: Sequence[str], ranks: int) -> list[str]:
     return found
 
 
-def allow_root() -> Mapping[str, str]:
+def allow_root() -> dict[str, str]:
     """Return the variables without which Open MPI refuses to run as root, as in containers."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}

@@ -158,10 +158,12 @@ def quit(pipes: str, environ: Mapping[str, str] = os.environ) -> None:
 
 def _ask(what: str, environ: Mapping[str, str]) -> int | None:
     """Send the daemon a command; return the exit status, or None without an answer in time."""
+    control = shutil.which(CONTROL, path=environ.get("PATH"))
+    assert control is not None  # why_not() has found it
     try:
         return subprocess.run(
-            [shutil.which(CONTROL, path=environ.get("PATH"))],
-            env=environ,
+            [control],
+            env=dict(environ),
             input=what + "\n",
             text=True,
             stdout=subprocess.DEVNULL,

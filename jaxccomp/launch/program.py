@@ -23,7 +23,7 @@ def main() -> None:
         code = compile(file.read(), script, "exec")
     module = types.ModuleType("__main__")
     module.__file__ = script
-    module.__builtins__ = __builtins__
+    module.__dict__["__builtins__"] = __builtins__
     # Keep this module alive: its functions are called at the end.
     sys.modules["jaxccomp_program"] = sys.modules["__main__"]
     sys.modules["__main__"] = module

@@ -109,9 +109,11 @@ class Program:
     def run(self) -> int:
         """Wait for the program; return the exit status for mpiexec."""
         _write(_ERR, lines.told(self._rank, pid=os.getpid()))
-        streams = ((self._process.stdout, _OUT), (self._process.stderr, _ERR))
+        process = self._process
+        assert process is not None and process.stdout is not None and process.stderr is not None
+        streams = ((process.stdout, _OUT), (process.stderr, _ERR))
         readers = [signals.start_thread(self._copy, *each) for each in streams]
-        status = lines.exit_status(self._process.wait())
+        status = lines.exit_status(process.wait())
         signal.alarm(0)
         self._signal(signal.SIGKILL)  # its remaining child processes
         for reader in readers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxccomp.lax._rules import CollectiveRule, as_rules
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Policy = codecs.CodecLike | Sequence[CollectiveRule]
+Policy = codecs.CodecLike | list[CollectiveRule] | tuple[CollectiveRule, ...]
 
 
 class CompressState(NamedTuple):
@@ -183,7 +183,7 @@ class _Programs:
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         if any(map(_jax.is_tracer, arrays)):  # an outer trace: nothing can be cached
             return *self._trace(args, kwargs), arrays
-        around = jax.sharding.get_abstract_mesh(), jax.config.jax_enable_x64
+        around = jax.sharding.get_abstract_mesh(), cast(Any, jax.config).jax_enable_x64
         key = treedef, around, tuple(map(_kind, leaves))
         try:
             known = self._known.get(key)

@@ -108,7 +108,7 @@ class Site:
 
 
 def as_rules(
-    policy: codecs.CodecLike | Sequence[CollectiveRule],
+    policy: codecs.CodecLike | list[CollectiveRule] | tuple[CollectiveRule, ...],
 ) -> tuple[CollectiveRule, ...]:
     """Return the rules of a policy; a codec alone applies to large floating operands."""
     if isinstance(policy, (list, tuple)):

@@ -98,8 +98,9 @@ def diloco(
       ...         params, state = outer_step(params, state)
     """
     optax = load_optax()
-    if optimizer is None:
-        optimizer = optax.sgd(0.7, momentum=0.9, nesterov=True)
+    outer_optimizer = (
+        optax.sgd(0.7, momentum=0.9, nesterov=True) if optimizer is None else optimizer
+    )
     exchange = functools.partial(
         allreduce_gradients,
         error_feedback=error_feedback,
@@ -107,7 +108,7 @@ def diloco(
         policy=policy,
         residual_dtype=residual_dtype,
     )
-    return make_outer("diloco", exchange, optimizer, mesh, exclude_nonfinite, options)
+    return make_outer("diloco", exchange, outer_optimizer, mesh, exclude_nonfinite, options)
 
 
 @operation
@@ -177,7 +178,7 @@ def make_outer(
         return OuterState(own, exchange(**options).init(own), optimizer.init(own))
 
     def step(params: Any, state: OuterState, comm: Any = None) -> tuple[Any, OuterState]:
-        how = options if comm is None else {**options, "comm": comm}
+        how: Options = options if comm is None else {**options, "comm": comm}
         _check_state(name, state)
         check_alike(name, params, state.params)
         gradients = jax.tree.map(lambda old, new: old - new, state.params, params)
@@ -235,7 +236,7 @@ def check_alike(name: str, params: Any, like: Any) -> None:
 
 def _on_mesh(name: str, outer: Outer, mesh: Mesh) -> Outer:
     """Return ``outer`` for all devices of a mesh; parameters of ``step`` have a row per device."""
-    axes = outer.options["axis_name"]
+    axes = outer.options.get("axis_name")
     everywhere, split = PartitionSpec(), PartitionSpec(axes)
     mapped = functools.partial(jax.shard_map, mesh=mesh)
 

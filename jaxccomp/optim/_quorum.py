@@ -142,10 +142,11 @@ class Quorum:
                 f"Quorum: outer must be what jaxccomp.optim.diloco, local_sgd or sparse_loco "
                 f"makes, not {outer!r}."
             )
-        if outer.options.get("axis_name") is not None:
+        axis_name = outer.options.get("axis_name")
+        if axis_name is not None:
             raise errors.InvalidArgumentError(
                 "Quorum: the devices along an axis run one program, of which none is late: leave "
-                f"axis_name={outer.options['axis_name']!r} out, so that ranks are processes."
+                f"axis_name={axis_name!r} out, so that ranks are processes."
             )
         if not _is_number(fraction) or not 0.5 < fraction <= 1:
             raise errors.InvalidArgumentError(

@@ -78,9 +78,10 @@ def sparse_loco(
             "sparse_loco: density must be in (0, 1], decay in [0, 1], learning_rate above 0, not "
             f"{density}, {decay}, {learning_rate}."
         )
-    if not codecs.is_lossless(options.get("codec")):
+    codec = options.get("codec")
+    if not codecs.is_lossless(codec):
         raise errors.InvalidArgumentError(
-            f"sparse_loco: codec must be lossless, not {options['codec']!r}, as it codes positions "
+            f"sparse_loco: codec must be lossless, not {codec!r}, as it codes positions "
             "and signs; set density= and quantize= instead, or use diloco with this codec."
         )
     check_residual_dtype("sparse_loco", residual_dtype)

@@ -106,10 +106,11 @@ class Streaming:
                 f"Streaming: outer must be what jaxccomp.optim.diloco, local_sgd or sparse_loco "
                 f"makes, not {outer!r}."
             )
-        if outer.options.get("axis_name") is not None and outer.mesh is None:
+        axis_name = outer.options.get("axis_name")
+        if axis_name is not None and outer.mesh is None:
             raise errors.InvalidArgumentError(
                 "Streaming: step is called outside of shard_map; give the outer step the mesh that "
-                f"has the axis {outer.options['axis_name']!r}: mesh=mesh."
+                f"has the axis {axis_name!r}: mesh=mesh."
             )
         self._every, self._delay = every, delay
         self._begins = [p * every // fragments for p in range(fragments)]

@@ -95,7 +95,7 @@ def train_step(
         **options,
     )
     chain = optax.chain(average, optimizer)
-    where: Any = {name: options[name] for name in ("axis_name", "comm") if name in options}
+    where: Any = {name: value for name, value in options.items() if name in ("axis_name", "comm")}
 
     def update(own: Any, params: Any, state: Any, batch: Any) -> tuple[Any, ...]:
         value, grads = jax.value_and_grad(loss, has_aux=has_aux)(own, *batch)

@@ -257,10 +257,10 @@ class Builder:
                 f"a range is a jaxccomp.schedules.Slot in one of {errors.listed(_SPACES)}, not "
                 f"{slot!r:.80}."
             )
-        numbers = tuple(map(operator.index, (slot.block, slot.begin, slot.end)))
-        if not 0 <= numbers[0] <= _MOST or not 0 <= numbers[1] <= numbers[2] < 1 << 62:
+        block, begin, end = map(operator.index, (slot.block, slot.begin, slot.end))
+        if not 0 <= block <= _MOST or not 0 <= begin <= end < 1 << 62:
             raise errors.ScheduleError(f"there can be no range {slot}.")
-        return (_SPACES.index(slot.space), *numbers)
+        return _SPACES.index(slot.space), block, begin, end
 
     def _add(
         self,

@@ -245,12 +245,12 @@ def _cluster(content: Any, place: str) -> Cluster:
         )
     pairs = json_files.keys_of(content.get("pairs", {}), f"{place}: pairs", tuple(_PAIRS))
     ranges = {"latency_seconds": _LATENCY, "bytes_per_second": _RATE}
-    made = {
+    made: dict[str, Any] = {
         name: _fields(pairs.get(name, {}), f"{place}: pairs: {name}", ranges, default)
         for name, default in _PAIRS.items()
     }
     memory = json_files.keys_of(content.get("memory", {}), f"{place}: memory", (*_MEMORY, *_TIMES))
-    numbers = {
+    numbers: dict[str, Any] = {
         name: _number(
             memory, name, f"{place}: memory", _RATE if name in _MEMORY else _SECONDS, default
         )
@@ -293,7 +293,7 @@ def _hosts(content: Any, place: str) -> Hosts:
         name: _count(content, name, place, getattr(_HOSTS, name))
         for name in ("count", "ranks", "cores")
     }
-    rates = {
+    rates: dict[str, Any] = {
         name: _number(content, name, place, _RATE, getattr(_HOSTS, name))
         for name in ("up_bytes_per_second", "down_bytes_per_second")
     }

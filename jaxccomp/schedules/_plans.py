@@ -65,7 +65,8 @@ class PlannedCall:
     def of(cls, site: Mapping[str, Any]) -> PlannedCall:
         """Makes a call from its fields; long texts are cut, and their digest appended."""
         texts = {name: _short(each) for name, each in site.items() if isinstance(each, str)}
-        return cls(**dict(site) | texts)
+        fields: dict[str, Any] = dict(site) | texts
+        return cls(**fields)
 
     def __str__(self) -> str:
         text = f"{self.collective} of {self.operands} on {self.ranks} ranks ({self.members})"

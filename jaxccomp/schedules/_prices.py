@@ -71,7 +71,7 @@ def simulate(
     *,
     cluster: Any,
     size_bytes: int,
-    codec: str | Mapping[str, Any] | None = None,
+    codec: str | Mapping[str, Any] | clusters.Codec | None = None,
     dtype: str = "float32",
     root: int = 0,
     chunk_bytes: int | None = None,

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._native import algorithms, engine
@@ -358,7 +359,7 @@ def _mixed(spec: str, codec: Codec, sizes: Sizes) -> Codec | None:
     coded = set(engine.load().describe_codec(spec)["dtypes"])
     total = sum(size for _, size in sizes)
     sent = sum(size / (codec.of(name).ratio if name in coded else 1.0) for name, size in sizes)
-    rows = Counter[str]()
+    rows = dict.fromkeys(("encode", "decode", "merge"), 0.0)
     for name, size in sizes:
         if name in coded:
             row = codec.of(name)
@@ -367,5 +368,7 @@ def _mixed(spec: str, codec: Codec, sizes: Sizes) -> Codec | None:
             rows["merge"] += size / row.merge_bytes_per_second
     if not rows["encode"]:
         return None
-    rates = {f"{name}_bytes_per_second": total / seconds for name, seconds in rows.items()}
+    rates: dict[str, Any] = {
+        f"{name}_bytes_per_second": total / seconds for name, seconds in rows.items()
+    }
     return Codec(ratio=total / sent, max_code_bytes=codec.max_code_bytes, **rates)

@@ -115,7 +115,7 @@ class _Side:
             trouble = ""
             try:
                 what = "make a Publisher" if publishes else "make a Receiver"
-                axes = layout.check_mesh(mesh, meeting.count, what)
+                axes = layout.check_mesh(mesh, meeting.ranks, what)
                 leaves = layout.leaves_of(tree, specs, axes, meeting.part, rounded)
                 codec = _exact(codec)
             except (errors.InvalidArgumentError, TypeError) as error:
@@ -127,6 +127,9 @@ class _Side:
 
     def __enter__(self) -> Any:
         return self
+
+    def close(self) -> None:
+        raise NotImplementedError
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
@@ -199,7 +202,8 @@ class Publisher(_Side):
         """See the class."""
         self._dtype = dtype
         self._last = 0
-        super().__init__(params, True, Outgoing(), comm, specs, mesh, codec, name, dtype)
+        self._outgoing = Outgoing()
+        super().__init__(params, True, self._outgoing, comm, specs, mesh, codec, name, dtype)
 
     def publish(self, params: Any, *, version: int | None = None) -> int:
         """Publishes the next version; blocks until all receivers have the previous one.
@@ -231,7 +235,7 @@ class Publisher(_Side):
         arrays = self._checked(params)
         at = time.time()
         with own_settings():
-            self._versions.put(lambda: Version(version, self._copied(arrays), at))
+            self._outgoing.put(lambda: Version(version, self._copied(arrays), at))
         if self._versions.closed:
             raise errors.SyncError("this Publisher, or the first one, has been closed.")
         self._last = version
@@ -243,7 +247,7 @@ class Publisher(_Side):
         Raises:
           SyncError: if the sync has failed, with the reason.
         """
-        versions = self._versions
+        versions = self._outgoing
         with versions.changed:
             versions.changed.wait_for(lambda: versions.pending is None or versions.closed)
             versions.check()
@@ -394,6 +398,5 @@ class Receiver(_Side):
 
 
 def _sharding_of(leaf: Any) -> jax.sharding.Sharding | None:
-    sharding = getattr(leaf, "sharding", None)
-    several = isinstance(leaf, jax.Array) and len(sharding.device_set) > 1
-    return sharding if several else None
+    several = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
+    return leaf.sharding if several else None

@@ -98,5 +98,5 @@ class Control:
         return _values(ops.allgather(row, comm=self.comm))
 
 
-def _values(array: jax.Array) -> np.ndarray:
+def _values(array: jax.Array | np.ndarray) -> np.ndarray:
     return np.asarray(array)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxccomp import errors
@@ -89,7 +90,7 @@ def dtype_of(name: str, leaf: Any, rounded: Any = None) -> str:
     """
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise errors.InvalidArgumentError(f"{name} must be an array, not {type(leaf).__name__}.")
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         raise errors.InvalidArgumentError(
             f"{name} has the dtype {leaf.dtype}, which weights do not have; give "
             "jax.random.key_data of keys."

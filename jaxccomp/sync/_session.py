@@ -22,7 +22,7 @@ from jaxccomp import config, errors
 from jaxccomp.comm import Communicator
 from jaxccomp.sync import _layout as layout
 from jaxccomp.sync._control import NO_PART, Control, Header, Kind, State, own_settings
-from jaxccomp.sync._transfer import Transfer
+from jaxccomp.sync._transfer import Arrays, Transfer
 from jaxccomp.sync._versions import Incoming, Outgoing
 
 # The sync ends after this many failed rounds in a row.
@@ -43,13 +43,13 @@ class Meeting(NamedTuple):
 
     Attributes:
       comm: the sync's own communicator, in program order.
-      count: the number of ranks on this rank's side (publishers or receivers).
+      ranks: the number of ranks on this rank's side (publishers or receivers).
       part: this rank's index on its side.
       joins: whether this rank has been admitted to an existing sync.
     """
 
     comm: Communicator
-    count: int
+    ranks: int
     part: int
     joins: bool
 
@@ -269,9 +269,14 @@ class Session:
         return True
 
     def _exchange(self, header: Header, source: Any, referenced: bool) -> None:
-        failure, received = "", None
+        failure = ""
+        received: Arrays = []
         try:
-            base = self._versions.whole.arrays if referenced else None
+            base = None
+            if referenced:
+                whole = self._versions.whole
+                assert whole is not None  # all members hold the delta base
+                base = whole.arrays
             received = self._transfer.run(source, base)
         except Exception as error:
             failure = _text(error)
@@ -287,6 +292,7 @@ class Session:
 
     def _next(self) -> Header:
         versions = self._versions
+        assert isinstance(versions, Outgoing)  # the first publisher leads
         seconds = min(_MAX_IDLE_SECONDS, config.get("timeout_seconds") / _IDLE_ROUNDS)
         pending = versions.wait_for_pending(seconds, lambda: self._leaving)
         if pending is not None:

@@ -99,7 +99,7 @@ class Transfer:
         def program(source: Arrays, base: Arrays | None) -> Arrays:
             found: list[list[tuple[layout.Region, jax.Array]]] = [[] for _ in numbers]
             for route, comm in mine:
-                with_ref = (
+                with_ref: dict[str, Any] = (
                     {"ref": cut(base, route.parts), "codec": self._codec}
                     if base is not None
                     else {"codec": "lossless"}

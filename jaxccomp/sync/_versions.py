@@ -95,17 +95,19 @@ class Outgoing(Versions):
                 self._take_pending()
             if self.whole is not None and self.number == header.version:
                 return self.whole.arrays
-            if not self.changed.wait_for(lambda: self.pending is not None, seconds):
+            self.changed.wait_for(lambda: self.pending is not None, seconds)
+            pending = self.pending
+            if pending is None:
                 raise errors.SyncError(
                     f"version {header.version} has not been published here after {seconds:.3g} s; "
                     "every Publisher must publish every version"
                 )
-            if self.pending.number != header.version:
+            if pending.number != header.version:
                 raise errors.SyncError(
-                    f"version {self.pending.number} is published here, and {header.version} by the "
+                    f"version {pending.number} is published here, and {header.version} by the "
                     "first Publisher; every Publisher must publish every version"
                 )
-            return self.pending.arrays
+            return pending.arrays
 
     def commit(self, header: Header, received: Arrays) -> None:  # noqa: ARG002 - as Incoming
         """Marks the version as complete: all receivers have it."""

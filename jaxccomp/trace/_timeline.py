@@ -268,7 +268,9 @@ def read(path: str | os.PathLike[str]) -> Timeline:
 
 
 def _origin(about: Mapping[str, Any], place: str) -> Origin:
-    values = {field.name: about.get(field.name) for field in dataclasses.fields(Origin)}
+    values: dict[str, Any] = {
+        field.name: about.get(field.name) for field in dataclasses.fields(Origin)
+    }
     for name in ("host", "clock"):
         _text(values, name, place)
     _whole(values, "size", 1, _MAX_RANKS, place)
@@ -284,8 +286,12 @@ def _task(event: Any, place: str) -> Task:
         raise errors.InvalidArgumentError(f"{place} is no task: its ph is 'X', and it has args.")
     for name in ("ts", "dur"):
         value = event.get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value < _MOST or not math.isfinite(value):
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not 0 <= value < _MOST
+            or not math.isfinite(value)
+        ):
             raise errors.InvalidArgumentError(
                 f"{place}: {name} is a number of microseconds from 0 on, not {value!r:.40}."
             )
@@ -323,8 +329,7 @@ def _text(values: Mapping[str, Any], name: str, place: str) -> None:
 
 def _whole(values: Mapping[str, Any], name: str, least: int, most: int, place: str) -> None:
     value = values.get(name)
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not is_whole or not least <= value <= most:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise errors.InvalidArgumentError(
             f"{place}: {name} is a whole number from {least} to {most}, not {value!r:.40}."
         )

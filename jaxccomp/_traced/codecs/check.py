@@ -94,7 +94,7 @@ class _Trial:
         return jnp.asarray(self.generator.standard_normal(shape), self.dtype)
 
     def key(self, number: int) -> Array | None:
-        return jax.random.key(number, impl="threefry2x32") if self.codec.random else None
+        return _random_key(number) if self.codec.random else None
 
     def fail(self, what: str) -> errors.CodecError:
         return errors.CodecError(f"codec {self.spec!r}, {self.dtype.name}: {what}")
@@ -106,7 +106,7 @@ class _Trial:
         """Return decoded values as float64, a row per key; one row if the codec takes no key."""
         if not self.codec.random:
             return self.round_trip(x)[None].astype(np.float64)
-        keys = jax.random.split(self.key(0), _KEYS)
+        keys = jax.random.split(_random_key(0), _KEYS)
         payloads = jax.jit(jax.vmap(self.codec.encode, (None, 0)))(x, keys)
         decoded = jax.jit(self.codec.decode_rows, static_argnums=(1, 2))(
             payloads, x.shape, self.dtype
@@ -115,7 +115,7 @@ class _Trial:
 
     def check_repeats(self) -> None:
         rows = self.normal((3, 4096))
-        keys = jnp.stack([self.key(i) for i in range(3)]) if self.codec.random else None
+        keys = jnp.stack([_random_key(i) for i in range(3)]) if self.codec.random else None
         together = jax.jit(jax.vmap(self.codec.encode))(rows, keys)
         for i in range(3):
             alone = self.encode(rows[i], self.key(i))
@@ -185,3 +185,7 @@ class _Trial:
 def _same(one: Any, other: Any) -> bool:
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+def _random_key(number: int) -> Array:
+    return jax.random.key(number, impl="threefry2x32")

@@ -112,7 +112,7 @@ def _function(codec: str, functions: type, name: str) -> Callable[..., object]:
     expected = _SIGNATURES[name]
     function = getattr(functions, name, None)
     given = tuple(inspect.signature(function).parameters) if callable(function) else None
-    if given is None or len(given) != len(expected):
+    if not callable(function) or given is None or len(given) != len(expected):
         raise errors.CodecError(
             f"codec {codec!r}: {functions.__qualname__} needs a function {name}"
             f"({', '.join(expected)}), "

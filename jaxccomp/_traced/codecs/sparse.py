@@ -55,6 +55,7 @@ class RandomK(Sparse):
         self.draws_alike = not self.unbiased
 
     def _encode(self, x: Array, key: Array | None) -> Wire:
+        assert key is not None  # as random is True
         places, lengths = self._drawn(key, x.shape[0])
         values = x[places]
         if self.unbiased:
