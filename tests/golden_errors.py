@@ -38,6 +38,7 @@ REPLACED = (
     (re.compile(r"[^\s'\"(=:]*/pytest-of-[^/\s]+/pytest-\d+/[^/\s'\":;,)]+"), "<tmp>"),
     (re.compile(r"(?<=\.py:)\d+"), "<line>"),
     (re.compile(r"(?<=127\.0\.0\.1:)\d+"), "<port>"),
+    (re.compile(r"(?<=_FD=)\d+"), "<descriptor>"),
     (re.compile(r"(?<=\bat )0x[0-9a-f]+"), "<address>"),
     (re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b"), "<name>"),
     (re.compile(r"(?<=\bjaxccomp )\d+\.\d+\.\d+\w*"), "<version>"),

@@ -317,7 +317,7 @@ def test_a_forked_child_may_fail(how, folder):
     assert sorted(re.findall(r"\[\d\] done", out)) == ["[0] done", "[1] done"]
 
 
-# Sends SIGINT in a destructor during the import of JAX, where Python discards the exception.
+# Sends SIGINT in a destructor during the import of the launcher: Python discards the exception.
 CUSTOMIZED = """
 import os, signal, sys, time
 
@@ -328,7 +328,7 @@ class Gone:
 
 class Finder:
     def find_spec(self, name, path, target=None):
-        if name == "jax" and "run" in sys.orig_argv:
+        if name == "jaxccomp.launch.job" and "run" in sys.orig_argv:
             sys.meta_path.remove(self)
             Gone()
 

@@ -305,7 +305,7 @@ del source_info_util.register_exclusion
 del serialize_executable._JaxPjrtUnpickler
 with warnings.catch_warnings(record=True) as given:
     warnings.simplefilter("always")
-    import jaxccomp
+    import jaxccomp.ops
     from jaxccomp.cli import main
 assert ["'source lines'" in str(each.message) for each in given] == [True], given
 assert not xla_bridge.backends_are_initialized()
