@@ -60,7 +60,7 @@ def test_what_workers_say_is_collected(tmp_path):
     "condition,then,facts",
     [
         ("rank", "", ("2 ranks",)),
-        ("True", "raise SystemExit('boom')", ("exit status", "boom")),
+        ("True", "raise SystemExit('boom!')", ("exit status", "boom!")),
     ],
 )
 def test_a_worker_that_says_nothing_or_fails_is_an_error(tmp_path, condition, then, facts):
