@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jaxccomp import config, errors
 from jaxccomp._native import engine
@@ -13,6 +13,8 @@ from jaxccomp._native.json_files import MAX_BYTES, layout
 from jaxccomp._runtime.peer_info import Row, Share, share_bytes
 from jaxccomp.schedules import Planner, _plans, parse_profile, read_profile
 from jaxccomp.schedules._plans import Plans
+
+T = TypeVar("T")
 
 _UNREADABLE = -1
 
@@ -45,17 +47,26 @@ def _own(option: str, read: Callable[[str], bytes]) -> Own:
         return Own(error=error)
 
 
-def _agree(option: str, share: Share, rows: Sequence[tuple[int, int]], mine: Own) -> bytes | None:
-    """Return the bytes of process 0's file; None if no process names a file.
+def _agree(
+    option: str,
+    share: Share,
+    rows: Sequence[tuple[int, int]],
+    mine: Own,
+    parse: Callable[[bytes, str], T],
+    remedy: str,
+) -> T | None:
+    """Return the content of process 0's file; None if no process names a file.
 
     Args:
       option: the option's name, which also names the kind of file.
       share: an allgather of rows of integers.
       rows: `Own.row` of all processes.
       mine: this process's file.
+      parse: returns the content of a file with these bytes and this name in errors.
+      remedy: how to get a file that fits.
 
     Raises:
-      InitializationError: on all ranks, if they name different files.
+      InitializationError: on all ranks, if they name different files, or one that is invalid.
     """
     if not any(size for size, _ in rows):
         return None
@@ -71,7 +82,10 @@ def _agree(option: str, share: Share, rows: Sequence[tuple[int, int]], mine: Own
         raise errors.InitializationError(
             f"the {option} of rank 0 did not arrive as it was sent; start the program again."
         )
-    return data
+    try:
+        return parse(data, f"the {option} of rank 0")
+    except errors.JaxccompError as error:
+        raise errors.InitializationError(f"{error} {remedy}.") from None
 
 
 def _check_equal(option: str, rows: Sequence[tuple[int, int]], mine: Own) -> None:
@@ -165,13 +179,9 @@ def agree_on_profile(
       InitializationError: on all ranks, if they name different profiles, or one that does not fit.
     """
     named = [(row.profile, row.profile_hash) for row in rows]
-    data = _agree("profile", share, named, mine)
-    if data is None:
+    cluster = _agree("profile", share, named, mine, parse_profile, _TUNE)
+    if cluster is None:
         return None
-    try:
-        cluster = parse_profile(data, "the profile of rank 0")
-    except errors.JaxccompError as error:
-        raise errors.InitializationError(f"{error} {_TUNE}.") from None
     described = [
         -(-each.ranks // cluster.ranks_per_process)
         for each in cluster.hosts
@@ -206,13 +216,10 @@ def agree_on_plans(
     Raises:
       InitializationError: on all ranks, if they name different plans, or plans that do not fit.
     """
-    data = _agree("plan", share, [(row.plan, row.plan_hash) for row in rows], mine)
-    if data is None:
+    named = [(row.plan, row.plan_hash) for row in rows]
+    plans = _agree("plan", share, named, mine, _plans.parse, _RECORD)
+    if plans is None:
         return None
-    try:
-        plans = _plans.parse(data, "the plan of rank 0")
-    except errors.JaxccompError as error:
-        raise errors.InitializationError(f"{error} {_RECORD}.") from None
     check_world("plan", plans.world, hosts, _RECORD)
     specs = dict.fromkeys(plan.codec for plan in plans.calls.values())
     check_codecs("plan", share, specs, _RECORD)
