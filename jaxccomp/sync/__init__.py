@@ -129,7 +129,8 @@ class _Side:
         return self
 
     def close(self) -> None:
-        raise NotImplementedError
+        """Leaves the sync at the next round; keeps the last version."""
+        self._session.close()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
@@ -381,10 +382,6 @@ class Receiver(_Side):
             f"the sync has been closed; its last version is {versions.number}, and one newer than "
             f"{newer_than} was asked for."
         )
-
-    def close(self) -> None:
-        """Leaves the sync at the next round; keeps the last version."""
-        self._session.close()
 
     def _zeros(self) -> Arrays:
         return [jnp.zeros(leaf.local_shape, leaf.dtype) for leaf in self._leaves]
