@@ -124,14 +124,8 @@ def __getattr__(name: str) -> Any:
         return value
     operation = name.removesuffix("_start")
     if operation != name and _MODULE_OF.get(operation) == "jaxccomp.ops":
-        import warnings
-
-        warnings.warn(
-            f"jaxccomp.{name}(...) is deprecated, and will be removed in version 0.3: use "
-            f"jaxccomp.nonblocking(jaxccomp.{operation})(...)",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        new = f"jaxccomp.nonblocking(jaxccomp.{operation})(...)"
+        import_module("jaxccomp.errors").warn_renamed(f"jaxccomp.{name}(...)", new)
         ops = import_module("jaxccomp.ops")
         return ops.nonblocking(getattr(ops, operation))
     raise AttributeError(f"module 'jaxccomp' has no attribute {name!r}")

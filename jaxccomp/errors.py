@@ -120,10 +120,16 @@ def unknown(kind: str, given: object, valid: Iterable[str], hint: str = "") -> U
     return UnknownNameError(f"unknown {kind} {given!r}; valid: {listed(valid)}.{guess}{tail}")
 
 
-def warn_renamed(old: str, new: str) -> None:
-    """Warn the caller's caller that a name of version 0.1 will be removed in 0.3."""
+def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
+    """Warn that a name of version 0.1 will be removed in 0.3.
+
+    Args:
+      old: the name.
+      new: the expression that replaces it.
+      stacklevel: as for `warnings.warn`; by default the caller of the function that calls this.
+    """
     warnings.warn(
         f"{old} is deprecated, and will be removed in version 0.3: use {new}",
         DeprecationWarning,
-        stacklevel=3,
+        stacklevel=stacklevel,
     )

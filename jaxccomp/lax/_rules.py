@@ -49,7 +49,9 @@ class CollectiveRule:
 
     def __post_init__(self, least_bytes: int | None) -> None:
         if least_bytes is not None:
-            errors.warn_renamed("CollectiveRule(least_bytes=)", "min_bytes=")
+            errors.warn_renamed(
+                "CollectiveRule(least_bytes=)", "min_bytes=", stacklevel=4
+            )  # above __init__
             object.__setattr__(self, "min_bytes", least_bytes)
         codecs.parse(self.codec)
         if not fnmatch.filter(COLLECTIVES, self.collective):

@@ -38,7 +38,7 @@ class Rule:
 
     def __post_init__(self, least_bytes: int | None) -> None:
         if least_bytes is not None:
-            errors.warn_renamed("Rule(least_bytes=)", "min_bytes=")
+            errors.warn_renamed("Rule(least_bytes=)", "min_bytes=", stacklevel=4)  # above __init__
             object.__setattr__(self, "min_bytes", least_bytes)
         codecs.parse(self.codec)
         for name in ("min_bytes", "from_step"):

@@ -48,9 +48,12 @@ def test_import_loads_no_other_package():
 
 
 def test_names_of_version_0_1_warn_and_work():
-    with pytest.warns(DeprecationWarning, match="min_bytes"):
+    with pytest.warns(DeprecationWarning) as caught:
         assert jaxccomp.optim.Rule("bf16", least_bytes=7).min_bytes == 7
-    with pytest.warns(DeprecationWarning, match="min_bytes"):
         assert jaxccomp.CollectiveRule("bf16", least_bytes=7).min_bytes == 7
-    with pytest.warns(DeprecationWarning, match="min_ratio"):
         jaxccomp.optim.powersgd(least_ratio=3.0)
+        _ = jaxccomp.allreduce_start
+    names = ["min_bytes=", "min_bytes=", "min_ratio=", "jaxccomp.nonblocking(jaxccomp.allreduce)"]
+    for warning, name in zip(caught, names, strict=True):
+        assert name in str(warning.message)
+        assert warning.filename == __file__  # Python shows a warning of the user's own line
