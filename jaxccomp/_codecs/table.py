@@ -1,4 +1,4 @@
-"""The table of codecs: the engine's, and those that programs have registered."""
+"""The table of all codecs: of the engine, and registered by programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python tells the engine about a program's launches: place and thread.
+"""Tells the engine the place and the thread of each launch of a program.
 
 A place is the dispatch stack: where in the Python program a launch is made (option
 ``check_launches``). To the engine, a rank that leaves out one of many equal launches looks like one
