@@ -16,6 +16,7 @@ from jaxccomp._native.platforms import Platform
 
 # The FFI target, and the type of the state that XLA keeps per call site.
 _TARGET = "jaxccomp_collective"
+_PASS_TARGET = "jaxccomp_pass"
 _STATE_TYPE = "jaxccomp_call_site"
 
 _lock = threading.Lock()
@@ -40,6 +41,8 @@ def target(platform: Platform) -> str:
         row = core.registrations()[platform.name]
         jax.ffi.register_ffi_type(_STATE_TYPE, row["state_type"], platform=platform.xla)
         jax.ffi.register_ffi_target(_TARGET, row["stages"], platform=platform.xla)
+        if platform is platforms.CPU:
+            jax.ffi.register_ffi_target(_PASS_TARGET, row["pass"], platform=platform.xla)
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
             _jax.on_compiled(
@@ -49,6 +52,12 @@ def target(platform: Platform) -> str:
             _jax.on_loaded(core.close_program)  # no event of a compilation
         _registered.add(platform)
     return _TARGET
+
+
+def pass_target() -> str:
+    """The FFI target on the CPU that returns its operands (`_primitives.apart`)."""
+    target(platforms.CPU)
+    return _PASS_TARGET
 
 
 def register() -> None:

@@ -19,6 +19,7 @@ from jaxccomp._api.error_feedback import (
     whole_step,
 )
 from jaxccomp._api.options import Options, operation
+from jaxccomp._primitives.apart import after, with_token
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._policy import Bucket, Rule, plan
 from jaxccomp.optim._states import (
@@ -151,9 +152,13 @@ def _reduce(
         residuals = flatten_residual(
             "allreduce_gradients", treedef, residual, "It is what init(params) made."
         )
-    for bucket in buckets:
+    tokens = []
+    for number, bucket in enumerate(buckets):
         how: Options = {**options, "codec": bucket.codec}
         members = [leaves[i] for i in bucket.leaves]
+        if number > 0:
+            members, token = with_token(members)
+            tokens.append(token)
         if error_feedback:
             kept = [residuals[i] for i in bucket.leaves]
             members, kept = allreduce_in_a_step(members, kept, op, how)
@@ -161,6 +166,11 @@ def _reduce(
                 residuals[i] = each
         else:
             members = allreduce(members, op, **how)
+        for i, each in zip(bucket.leaves, members, strict=True):
+            leaves[i] = each
+    # A bucket leaves as soon as its gradients are computed, whatever happens to earlier ones.
+    for number, bucket in enumerate(buckets):
+        members = after([leaves[i] for i in bucket.leaves], tokens[number:])
         for i, each in zip(bucket.leaves, members, strict=True):
             leaves[i] = each
     if error_feedback:

@@ -17,4 +17,8 @@ struct PlatformHandlers {
 const PlatformHandlers& CpuHandlers();
 const PlatformHandlers& CudaHandlers();
 
+// On the CPU: a call whose first results are its first operands, in the same memory, and maybe a token: one byte
+// more (jaxccomp/_primitives/apart.py).
+XLA_FFI_Error* Pass(XLA_FFI_CallFrame* frame);
+
 }  // namespace jaxccomp

@@ -65,6 +65,7 @@ py::dict CodecRegistrations() {
 py::dict Registrations() {
   py::dict platforms;
   platforms["cpu"] = Registration(CpuHandlers());
+  platforms["cpu"]["pass"] = Target(Pass);
   platforms["cuda"] = Registration(CudaHandlers());
   return platforms;
 }

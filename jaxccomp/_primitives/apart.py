@@ -1,0 +1,90 @@
+"""Memory of independent operations: none waits for another because XLA reuses memory.
+
+XLA on CPUs starts what is ready, but assigns memory in the order of one sequential schedule. That
+order may use the results of a first operation before it computes the operands of a second one. Then
+these operands may get memory that becomes free only then, and the second operation waits for the
+first. `tokens_of` and `after` put all uses of the first results after all operands, in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxccomp import _jax
+from jaxccomp._native import engine, ffi_targets
+from jaxccomp._native.platforms import CPU
+
+Array = Any
+
+
+def with_token(values: Sequence[Array]) -> tuple[list[Array], Array]:
+    """Return ``values``, and a token that exists once all of them are computed."""
+    *values, token = _PASS.bind(*values, tokens=0, token=True)
+    return values, token
+
+
+def after(values: Sequence[Array], tokens: Sequence[Array]) -> list[Array]:
+    """Return ``values``, for use after all values of the tokens are computed."""
+    if not tokens:
+        return list(values)
+    return list(_PASS.bind(*values, *tokens, tokens=len(tokens), token=False))
+
+
+def _abstract_eval(*avals: Any, tokens: int, token: bool) -> tuple[list[Any], set[Any]]:
+    results = list(avals[: len(avals) - tokens])
+    if token:
+        aval = _jax.result_aval(avals[0], (1,), (), slice(0, 0))
+        results.append(aval.update(dtype=jnp.dtype(jnp.uint8), weak_type=False))
+    return results, set()
+
+
+def _jvp(primals: Any, tangents: Any, **params: Any) -> tuple[list[Array], list[Any]]:
+    results = _PASS.bind(*primals, **params)
+    values = tangents[: len(tangents) - params["tokens"]]
+    return results, [*values, *map(_jax.zero_tangent, results[len(values) :])]
+
+
+def _batch(_: Any, values: Any, dims: Any, **params: Any) -> tuple[list[Array], list[Any]]:
+    results = _PASS.bind(*values, **params)
+    kept = dims[: len(dims) - params["tokens"]]
+    return results, [*kept, *[None] * (len(results) - len(kept))]
+
+
+def _lower(ctx: Any, *operands: Any, tokens: int, token: bool) -> Any:
+    """Lower to a call that does nothing; operands that XLA would have to copy bypass it."""
+    count = len(operands) - tokens
+    if _jax.platforms(ctx) != (CPU.name,) or not engine.available():
+        extra = [jnp.zeros(1, jnp.uint8)] * token
+        return _jax.lower_traced(ctx, lambda *xs: [*xs[:count], *extra], operands, ordered=False)
+    results = list(operands[:count])
+    through = [i for i in range(count) if _jax.is_free(operands[i])]
+    places, outputs = [*through, *range(count, len(operands))], [*through, *[count] * token]
+    if not outputs:
+        return results
+    avals_in, avals_out = _jax.avals_in(ctx), _jax.avals_out(ctx)
+    passed = _jax.lower_ffi(
+        ctx.replace(
+            avals_in=[avals_in[i] for i in places], avals_out=[avals_out[i] for i in outputs]
+        ),
+        ffi_targets.pass_target(),
+        [operands[i] for i in places],
+        {},
+        alias="always",
+        ordered=False,
+    )
+    for i, value in zip(outputs, passed, strict=True):
+        results[i:] = [value, *results[i + 1 :]]
+    return results
+
+
+_PASS = _jax.new_primitive(
+    "jaxccomp_pass",
+    abstract_eval=_abstract_eval,
+    jvp=_jvp,
+    transpose=lambda cotangents, *operands, **params: list(cotangents),
+    batcher=_batch,
+    lowering=_lower,
+)
