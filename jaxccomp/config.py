@@ -80,8 +80,7 @@ _TABLE = (
         "auto",
         "Backend of collectives that name none. native: the engine. mpi: MPI's own collectives "
         "(docs/backends.md lists them). xla: collectives of jax.lax. auto: the engine where it "
-        "can, else jax.lax.",
-        choices=("auto", "native", "mpi", "xla"),
+        "can, else jax.lax. Or one that is registered (register_backend).",
     ),
     Option(
         "mpi",

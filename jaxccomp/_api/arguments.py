@@ -393,9 +393,11 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
 
 
 def _backend(backend: str) -> str:
-    if backend not in extensions.OWN and BACKENDS.find(backend) is None:
-        raise BACKENDS.unknown(backend)
-    return config.get("backend") if backend == "auto" else backend
+    name = config.get("backend") if backend == "auto" else backend
+    if name not in extensions.OWN and BACKENDS.find(name) is None:
+        hint = "" if backend == name else "It is the option 'backend', or JAXCCOMP_BACKEND."
+        raise BACKENDS.unknown(name, hint=hint)
+    return name
 
 
 def _algorithm(collective: str, algorithm: str, backend: str, codec: str) -> str:

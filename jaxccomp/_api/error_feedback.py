@@ -81,7 +81,7 @@ _START = "Start with jax.tree.map(lambda x: jax.numpy.zeros_like(x, dtype='float
 
 @operation
 def allreduce_with_feedback(
-    x: T, residual: T, op: str = "mean", **options: Unpack[Options]
+    x: T, residual: T, op: str | None = None, **options: Unpack[Options]
 ) -> tuple[T, T]:
     """Reduce ``x`` plus the residual of the last call; return the new residual too.
 
@@ -110,7 +110,7 @@ def allreduce_with_feedback(
         may have another floating dtype, and keep it: use float32 for bfloat16 and float16, which
         round a small value away when it is added to a large one. For leaves of ``x`` that are not
         floating, the residual is returned unchanged and may be None.
-      op: "sum" or "mean".
+      op: "sum" or "mean". Without it, "mean", with a warning: version 0.3 requires it.
 
     Returns:
       ``(reduced, residual)``: the result of ``allreduce(x + residual)``, the same on all ranks
@@ -118,14 +118,14 @@ def allreduce_with_feedback(
 
     Example:
       >>> grads, residual = jaxccomp.allreduce_with_feedback(            # doctest: +SKIP
-      ...     grads, residual, codec="onebit")
+      ...     grads, residual, "mean", codec="onebit")
     """
-    return _with_feedback("allreduce", x, residual, op, options)
+    return _with_feedback("allreduce", x, residual, _given("allreduce", op), options)
 
 
 @operation
 def reduce_scatter_with_feedback(
-    x: T, residual: T, op: str = "mean", **options: Unpack[Options]
+    x: T, residual: T, op: str | None = None, **options: Unpack[Options]
 ) -> tuple[T, T]:
     """Reduce-scatter ``x`` plus the residual of the last call; return the new residual too.
 
@@ -152,7 +152,7 @@ def reduce_scatter_with_feedback(
         may have another floating dtype, and keep it: use float32 for bfloat16 and float16, which
         round a small value away when it is added to a large one. For leaves of ``x`` that are not
         floating, the residual is returned unchanged and may be None.
-      op: "sum" or "mean".
+      op: "sum" or "mean". Without it, "mean", with a warning: version 0.3 requires it.
 
     Returns:
       ``(reduced, residual)``: the result of ``reduce_scatter(x + residual)``, of shape ``s``, and
@@ -161,9 +161,17 @@ def reduce_scatter_with_feedback(
 
     Example:
       >>> shards, residual = jaxccomp.reduce_scatter_with_feedback(      # doctest: +SKIP
-      ...     rows_of_gradients, residual, codec="int4")
+      ...     rows_of_gradients, residual, "mean", codec="int4")
     """
-    return _with_feedback("reduce_scatter", x, residual, op, options)
+    return _with_feedback("reduce_scatter", x, residual, _given("reduce_scatter", op), options)
+
+
+def _given(collective: str, op: str | None) -> str:
+    """Return ``op``; without it "mean" with a warning, because other operations have "sum"."""
+    if op is None:
+        errors.warn_renamed(f"{collective}_with_feedback without op=", 'op="mean"', stacklevel=4)
+        return "mean"
+    return op
 
 
 def check_op(name: str, op: str) -> None:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _jax, errors
+from jaxccomp._api.apart import run_apart
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.error_feedback import (
     allreduce_in_a_step,
@@ -19,7 +20,6 @@ from jaxccomp._api.error_feedback import (
     whole_step,
 )
 from jaxccomp._api.options import Options, operation
-from jaxccomp._primitives.apart import after, with_token
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._policy import Bucket, Rule, plan
 from jaxccomp.optim._states import (
@@ -152,25 +152,20 @@ def _reduce(
         residuals = flatten_residual(
             "allreduce_gradients", treedef, residual, "It is what init(params) made."
         )
-    tokens = []
-    for number, bucket in enumerate(buckets):
+
+    def run(number: int, members: list[Any]) -> list[Any]:
+        bucket = buckets[number]
         how: Options = {**options, "codec": bucket.codec}
-        members = [leaves[i] for i in bucket.leaves]
-        if number > 0:
-            members, token = with_token(members)
-            tokens.append(token)
-        if error_feedback:
-            kept = [residuals[i] for i in bucket.leaves]
-            members, kept = allreduce_in_a_step(members, kept, op, how)
-            for i, each in zip(bucket.leaves, kept, strict=True):
-                residuals[i] = each
-        else:
-            members = allreduce(members, op, **how)
-        for i, each in zip(bucket.leaves, members, strict=True):
-            leaves[i] = each
-    # A bucket leaves as soon as its gradients are computed, whatever happens to earlier ones.
-    for number, bucket in enumerate(buckets):
-        members = after([leaves[i] for i in bucket.leaves], tokens[number:])
+        if not error_feedback:
+            return allreduce(members, op, **how)
+        kept = [residuals[i] for i in bucket.leaves]
+        members, kept = allreduce_in_a_step(members, kept, op, how)
+        for i, each in zip(bucket.leaves, kept, strict=True):
+            residuals[i] = each
+        return members
+
+    reduced = run_apart([[leaves[i] for i in bucket.leaves] for bucket in buckets], run)
+    for bucket, members in zip(buckets, reduced, strict=True):
         for i, each in zip(bucket.leaves, members, strict=True):
             leaves[i] = each
     if error_feedback:

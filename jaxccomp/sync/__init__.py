@@ -142,11 +142,11 @@ class _Side:
 def _exact(codec: str) -> str:
     codec = codecs.canonical(codec)
     bound = codecs.error_bound(codec, "float32")
-    if codec == "raw" or bound.relative or bound.block or bound.absolute:
+    if bound.relative or bound.block or bound.absolute:
         raise errors.InvalidArgumentError(
             f"codec={codec!r} does not go with a sync, whose versions are the same bits on all "
-            "ranks: take 'delta', 'lossless' or another bit-exact codec. dtype= of a Publisher "
-            "rounds."
+            "ranks: take 'delta', 'lossless', 'raw' or another bit-exact codec. dtype= of a "
+            "Publisher rounds."
         )
     return codec
 
@@ -175,7 +175,8 @@ class Publisher(_Side):
         axis changing fastest.
       dtype: the dtype to which floating-point weights are rounded when they are published, for
         instance ``jnp.bfloat16``. Default: no rounding.
-      codec: the codec of the differences; it must be bit-exact.
+      codec: the codec of the differences; it must be bit-exact. "raw": all versions are sent in
+        full, uncompressed.
       name: tells apart several syncs that threads create at once on a communicator; the same on
         all ranks.
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxccomp import errors, ops
+from jaxccomp import codecs, errors, ops
 from jaxccomp.comm import Communicator
 from jaxccomp.sync import _layout as layout
 from jaxccomp.sync._control import Control
@@ -99,12 +99,12 @@ class Transfer:
         def program(source: Arrays, base: Arrays | None) -> Arrays:
             found: list[list[tuple[layout.Region, jax.Array]]] = [[] for _ in numbers]
             for route, comm in mine:
-                with_ref: dict[str, Any] = (
-                    {"ref": cut(base, route.parts), "codec": self._codec}
-                    if base is not None
-                    else {"codec": "lossless"}
-                )
-                parts = ops.bcast(cut(source, route.parts), root=0, comm=comm, **with_ref)
+                how: dict[str, Any] = {"codec": "lossless"}
+                if codecs.is_raw(self._codec):  # no differences
+                    how = {"codec": "raw"}
+                elif base is not None:
+                    how = {"ref": cut(base, route.parts), "codec": self._codec}
+                parts = ops.bcast(cut(source, route.parts), root=0, comm=comm, **how)
                 for (number, region), part in zip(route.parts, parts, strict=True):
                     found[place[number]].append((region, part))
             if self._publishes:  # run() waits for these results

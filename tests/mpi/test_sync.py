@@ -20,6 +20,7 @@ slow = pytest.mark.slow
     "case,text,count,error",
     [
         ("values", "is right", 3, ""),
+        ("raw", "is right", 3, ""),
         ("sharded", "is right", 2, ""),
         pytest.param("rounded", "is right", 3, "", marks=slow),
         pytest.param("leaves", "is right", 2, "", marks=slow),

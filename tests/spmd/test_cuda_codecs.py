@@ -93,7 +93,9 @@ COLLECTIVES = {
     "allgather": lambda x, **how: jcc.allgather(x[0], **how)[None],
     "alltoall": lambda x, **how: jcc.alltoall(x[0], **how)[None],
     "bcast": lambda x, **how: jcc.bcast(x[0], root=1, **how)[None],
-    "feedback": lambda x, **how: jnp.stack(jcc.allreduce_with_feedback(x[0], x[0], **how))[None],
+    "feedback": lambda x, **how: jnp.stack(jcc.allreduce_with_feedback(x[0], x[0], "mean", **how))[
+        None
+    ],
 }
 
 

@@ -48,6 +48,19 @@ def test_operations():
     np.testing.assert_array_equal(same, np.stack([X.sum(axis=0)] * N))
 
 
+def test_the_option_backend_takes_the_names_that_the_argument_takes():
+    def explained():
+        program = place.compiled(lambda v, _: jcc.allreduce(v, **place.how))
+        return jcc.explain(program)(place.spread(X))
+
+    with jcc.config.override(backend="plugin_gathering"):
+        calls = explained().calls
+    assert [call.mover for call in calls] == ["plugin_gathering"]
+    unknown = raises(errors.UnknownNameError, "'nobody'", "JAXCCOMP_BACKEND")
+    with jcc.config.override(backend="nobody"), unknown:
+        explained()
+
+
 def test_codecs_are_composed_of_raw_operations():
     total = run(lambda v, **how: jcc.allreduce(v, codec="int8", **how), X)
     np.testing.assert_allclose(total, np.stack([X.sum(axis=0)] * N), atol=1)

@@ -95,7 +95,7 @@ def test_other_floats(way, dtype):
 
     def body(x):
         start = jnp.full_like(x, 0.5)
-        return jcc.allreduce_with_feedback(x, start, codec="int4", axis_name="d", **way)
+        return jcc.allreduce_with_feedback(x, start, "mean", codec="int4", axis_name="d", **way)
 
     reduced, residual = on_axis(body, grads)
     assert reduced.dtype == residual.dtype == grads.dtype
@@ -104,11 +104,25 @@ def test_other_floats(way, dtype):
     np.testing.assert_allclose(np.float64(reduced[0]), expected, rtol=8 * unit, atol=8 * unit)
 
 
+@pytest.mark.parametrize("name", ["allreduce_with_feedback", "reduce_scatter_with_feedback"])
+def test_without_op_it_is_the_mean_and_a_warning(name):
+    x = jnp.ones((4, 4, 4))
+
+    def body(x, *op):
+        return getattr(jcc, name)(x, jnp.zeros_like(x), *op, codec="bf16", axis_name="d")[0]
+
+    with pytest.warns(DeprecationWarning, match='op="mean"') as warned:
+        implicit = jax.vmap(body, axis_name="d")(x)
+    assert warned[0].filename == __file__
+    explicit = jax.vmap(lambda x: body(x, "mean"), axis_name="d")(x)
+    np.testing.assert_array_equal(implicit, explicit)
+
+
 @needs_engine
 @pytest.mark.parametrize("algorithm", ["one_shot", *ALGORITHMS])
 def test_no_more_travels_than_for_an_allreduce(algorithm):
     x = jnp.asarray(gradients(4)["kernel"][:, 0])
-    how = {"codec": "topk:density=0.05", "axis_name": "d", "algorithm": algorithm}
+    how = {"op": "mean", "codec": "topk:density=0.05", "axis_name": "d", "algorithm": algorithm}
 
     def sent(function):
         jcc.stats.reset()
@@ -118,7 +132,7 @@ def test_no_more_travels_than_for_an_allreduce(algorithm):
         return result, operations["allreduce"].sent_bytes
 
     (reduced, _), ours = sent(lambda x: jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how))
-    expected, plain = sent(lambda x: jcc.allreduce(x, "mean", **how))
+    expected, plain = sent(lambda x: jcc.allreduce(x, **how))
     assert ours == plain > 0
     np.testing.assert_array_equal(reduced, expected)
 
@@ -129,7 +143,7 @@ def test_groups(way):
     groups = [[0, 3], [2, 1]]
 
     def body(x):
-        how = {"codec": "onebit", "axis_name": "d", "axis_index_groups": groups}
+        how = {"op": "mean", "codec": "onebit", "axis_name": "d", "axis_index_groups": groups}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how, **way)
 
     reduced, residual = on_axis(body, x)
@@ -144,7 +158,7 @@ def test_what_is_not_finite_leaves_no_trace(way):
     x = jnp.ones((4, 2000)).at[1, 5].set(jnp.inf)
 
     def body(x):
-        how = {"codec": "int8", "axis_name": "d"}
+        how = {"op": "mean", "codec": "int8", "axis_name": "d"}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how, **way)
 
     reduced, residual = on_axis(body, x)
@@ -168,7 +182,7 @@ def test_batched_over_another_axis(way):
     x = jnp.asarray(gradients(4)["kernel"])  # the steps are a batch here
 
     def one(x):
-        how = {"codec": "int4:block=32", "axis_name": "d"}
+        how = {"op": "mean", "codec": "int4:block=32", "axis_name": "d"}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how, **way)
 
     reduced, residual = on_axis(lambda x: jax.vmap(one, in_axes=1, out_axes=1)(x), x)
@@ -181,7 +195,7 @@ def test_over_a_mesh_and_a_vmap_axis():
     x = jnp.asarray(gradients(4)["kernel"])
 
     def one(x):
-        how = {"codec": "int4", "axis_name": ("d", "batch")}
+        how = {"op": "mean", "codec": "int4", "axis_name": ("d", "batch")}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how)
 
     reduced, residual = on_axis(lambda x: jax.vmap(one, axis_name="batch")(x), x)
@@ -191,7 +205,7 @@ def test_over_a_mesh_and_a_vmap_axis():
 
 def test_with_feedback_refuses_derivatives():
     def loss(x):
-        how = {"codec": "int8", "axis_name": "d"}
+        how = {"op": "mean", "codec": "int8", "axis_name": "d"}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how)[0].sum()
 
     x = jnp.ones((4, 8))
@@ -272,7 +286,7 @@ def test_reduce_scatter_batched_in_groups_of_other_floats(way):
     groups = [[0, 3], [2, 1]]
 
     def one(x):  # (2, 40)
-        how = {"codec": "int8", "axis_name": "d", "axis_index_groups": groups, **way}
+        how = {"op": "mean", "codec": "int8", "axis_name": "d", "axis_index_groups": groups, **way}
         return jcc.reduce_scatter_with_feedback(x, jnp.zeros_like(x), **how)
 
     reduced, residual = on_axis(lambda x: jax.vmap(one, in_axes=2, out_axes=(1, 2))(x), x)

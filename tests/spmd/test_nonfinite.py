@@ -122,7 +122,9 @@ TRANSFORMATIONS = {
     "local_sgd": lambda: Outer(optim.local_sgd(codec="topk", error_feedback=True, **HOW)),
     "sparse_loco": lambda: Outer(optim.sparse_loco(density=0.1, **HOW)),
     "reduce_scatter": lambda: Scatter(
-        functools.partial(jcc.reduce_scatter_with_feedback, codec="topk:density=0.1", **HOW)
+        functools.partial(
+            jcc.reduce_scatter_with_feedback, op="mean", codec="topk:density=0.1", **HOW
+        )
     ),
     "psum_scatter": Compressed,
 }

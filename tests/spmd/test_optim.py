@@ -81,7 +81,7 @@ def test_one_step_is_an_allreduce_and_a_round_trip(dtype, check_vma):
     def body(grads, residual):
         p = jax.tree.map(jnp.add, grads, residual)
         expected = jcc.allreduce(p, "mean", **how), jcc.allgather(p, **how)
-        return jcc.allreduce_with_feedback(grads, residual, **how), expected, p
+        return jcc.allreduce_with_feedback(grads, residual, "mean", **how), expected, p
 
     (reduced, residual), (mean, decoded), p = on_ranks(body, grads, residual, check_vma=check_vma)
     unit = float(jnp.finfo(dtype).eps)
@@ -101,7 +101,7 @@ def test_a_lossless_codec_leaves_no_residual(codec):
 
     def body(grads):
         old = jax.tree.map(jnp.ones_like, grads)
-        new = jcc.allreduce_with_feedback(grads, old, codec=codec, axis_name="d")
+        new = jcc.allreduce_with_feedback(grads, old, "mean", codec=codec, axis_name="d")
         return new, jcc.allreduce(jax.tree.map(jnp.add, grads, old), "mean", axis_name="d")
 
     (reduced, residual), expected = on_ranks(body, grads)
@@ -116,7 +116,7 @@ def test_groups_each_for_themselves():
 
     def body(x):
         return jcc.allreduce_with_feedback(
-            x, jnp.zeros_like(x), codec="onebit", axis_name="d", axis_index_groups=groups
+            x, jnp.zeros_like(x), "mean", codec="onebit", axis_name="d", axis_index_groups=groups
         )
 
     reduced, residual = on_ranks(body, x)
@@ -449,7 +449,7 @@ REDUCTIONS = {
         g, "sum", axis_name="d", **{"codec": "bf16"} | how
     ),
     "with feedback": lambda g, how: jcc.allreduce_with_feedback(
-        g, jnp.zeros_like(g), axis_name="d", **how
+        g, jnp.zeros_like(g), "mean", axis_name="d", **how
     )[0],
     "optim": lambda g, how: jcc.optim.allreduce_gradients(axis_name="d", **how).update(
         g, optax.EmptyState()

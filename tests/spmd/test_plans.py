@@ -77,7 +77,7 @@ def test_what_prices_do_not_know_keeps_its_codec(profile):
     x = jnp.ones((8, 1 << 17), jnp.float32)
     with_feedback = over(
         lambda v: jcc.allreduce_with_feedback(
-            v, jnp.zeros_like(v), axis_name="b", codec="auto:int8"
+            v, jnp.zeros_like(v), "mean", axis_name="b", codec="auto:int8"
         )[0]
     )
     assert 'codec = "int8"' in with_feedback.lower(x).as_text()
@@ -215,7 +215,7 @@ def test_calls_with_residuals_have_plans_too(monkeypatch):
 
     def total(v):
         first, residual = jcc.allreduce_with_feedback(
-            v, jnp.zeros_like(v), axis_name="b", codec="int8"
+            v, jnp.zeros_like(v), "mean", axis_name="b", codec="int8"
         )
         return jcc.allgather(first + residual, axis_name="a")[0]
 

@@ -150,11 +150,11 @@ LOWERED = {
         [("bcast", "raw")],
     ),
     "feedback of raw": (
-        lambda x, **how: jcc.allreduce_with_feedback(x, x, **how)[0],
+        lambda x, **how: jcc.allreduce_with_feedback(x, x, "mean", **how)[0],
         [("allreduce", "raw")],
     ),
     "feedback of int8": (
-        lambda x, **how: jcc.allreduce_with_feedback(x, x, codec="int8", **how)[0],
+        lambda x, **how: jcc.allreduce_with_feedback(x, x, "mean", codec="int8", **how)[0],
         [("alltoall", "raw"), ("allgather", "raw")],
     ),
 }

@@ -116,7 +116,7 @@ def test_training_with_feedback(world):
         def step(_, state):
             point, residual = state
             gradient, residual = jcc.allreduce_with_feedback(
-                point - target, residual, codec="test_scaled"
+                point - target, residual, "mean", codec="test_scaled"
             )
             return point - 0.1 * gradient, residual
 

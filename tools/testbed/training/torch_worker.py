@@ -80,7 +80,11 @@ def _main() -> None:
     torch.distributed.init_process_group("gloo", rank=world.rank, world_size=world.size)
     params = data.init(given.task, given.seed)
     model = _Mlp(params) if given.task == "mlp" else _Transformer(params)
-    parallel = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    # 25 MiB is DDP's default.
+    bucket_mib = given.way.bucket_bytes / (1 << 20) or 25
+    parallel = nn.parallel.DistributedDataParallel(
+        model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mib
+    )
     hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
     if given.way.codec in hooks:
         parallel.register_comm_hook(None, hooks[given.way.codec])

@@ -14,9 +14,10 @@ class Way:
         "alone" (no reduction: the time of computing).
       codec: jaxccomp: a codec spec; torch: a communication hook.
       feedback: whether to use error feedback.
+      bucket_bytes: bytes of gradients per call, last layers first; 0 for one call, and with torch
+        for DDP's default.
 
     The others apply to jaxccomp only:
-      bucket_bytes: bytes of gradients per call, last layers first; 0 for one call.
       algorithm: name of the algorithm.
       per_tensor: one call per tensor, one after the other; with "auto" each tensor is encoded as a
         whole and sent to all ranks, like systems that call a compressor and then a collective.
@@ -57,7 +58,7 @@ class Way:
             parts.append("per tensor")
         elif self.broadcasts:
             parts.append("broadcast")
-        elif self.worker == "jaxccomp":
+        elif self.worker == "jaxccomp" or self.bucket_bytes:
             parts.append(
                 f"buckets of {self.bucket_bytes >> 10} KiB" if self.bucket_bytes else "whole"
             )
@@ -94,6 +95,7 @@ WAYS = (
     Way("alone"),
     Way("mpi"),
     *(Way("torch", hook) for hook in ("raw", "fp16", "bf16")),
+    *(Way("torch", hook, bucket_bytes=_BUCKET) for hook in ("raw", "bf16")),
     Way("jaxccomp", "raw"),
     Way("jaxccomp", "raw", bucket_bytes=_BUCKET),
     Way("jaxccomp", "raw", algorithm="ring"),

@@ -3,12 +3,12 @@
 XLA on CPUs starts what is ready, but assigns memory in the order of one sequential schedule. That
 order may use the results of a first operation before it computes the operands of a second one. Then
 these operands may get memory that becomes free only then, and the second operation waits for the
-first. `tokens_of` and `after` put all uses of the first results after all operands, in that order.
+first. Tokens put all uses of results after all operands, in that order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,17 +20,41 @@ from jaxccomp._native.platforms import CPU
 Array = Any
 
 
-def with_token(values: Sequence[Array]) -> tuple[list[Array], Array]:
-    """Return ``values``, and a token that exists once all of them are computed."""
-    *values, token = _PASS.bind(*values, tokens=0, token=True)
-    return values, token
+def run_apart(
+    operands: Sequence[list[Array]], run: Callable[[int, list[Array]], list[Array]]
+) -> list[list[Array]]:
+    """Run independent operations.
+
+    Args:
+      operands: of each operation.
+      run: ``run(number, operands)`` binds operation ``number`` and returns its results.
+
+    Returns:
+      The results of each operation.
+    """
+    results, tokens = [], []
+    for number, values in enumerate(operands):
+        token: list[Array] = []
+        if number > 0:
+            values, token = _passed(values, (), token=True)
+        results.append(run(number, values))
+        tokens.append(token)
+    later = [[each for token in tokens[i + 1 :] for each in token] for i in range(len(tokens))]
+    return [_passed(*pair, token=False)[0] for pair in zip(results, later, strict=True)]
 
 
-def after(values: Sequence[Array], tokens: Sequence[Array]) -> list[Array]:
-    """Return ``values``, for use after all values of the tokens are computed."""
-    if not tokens:
-        return list(values)
-    return list(_PASS.bind(*values, *tokens, tokens=len(tokens), token=False))
+def _passed(
+    values: list[Array], tokens: Sequence[Array], *, token: bool
+) -> tuple[list[Array], list[Array]]:
+    """Return values, and a token if one is wanted; constants need none."""
+    places = [i for i, value in enumerate(values) if _jax.is_tracer(value)]
+    if not places or not (tokens or token):
+        return values, []
+    passed = _PASS.bind(*[values[i] for i in places], *tokens, tokens=len(tokens), token=token)
+    values = list(values)
+    for i, value in zip(places, passed[: len(places)], strict=True):
+        values[i] = value
+    return values, passed[len(places) :]
 
 
 def _abstract_eval(*avals: Any, tokens: int, token: bool) -> tuple[list[Any], set[Any]]:
