@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxccomp import _jax, codecs, comm, errors
@@ -22,67 +23,182 @@ _ALIAS = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """How a call is lowered.
+
+    Attributes:
+      emit: emits it: ``(ctx, route, operands) -> results``.
+      asked: the call as the program made it.
+      call: the call with all choices made.
+      line: its line in the program.
+      sent: shapes and dtypes of the sent values.
+      platform: the engine's platform; None: no engine.
+      groups: the devices of the groups along axes.
+      composition: the parts of a composed call.
+      site: its place in plans.
+      choice: the planner's choice, if there was one.
+      runs: the algorithm that the engine will run.
+    """
+
+    emit: Callable[[Any, Route, Sequence[Any]], Any]
+    asked: Call
+    call: Call
+    line: str
+    sent: Sequence[Any]
+    platform: Platform | None = None
+    groups: list[list[Any]] | None = None
+    composition: composed.Composition | None = None
+    site: Any = None
+    choice: Any = None
+    runs: str = ""
+
+    @property
+    def where(self) -> str:
+        """The end of the line, because XLA limits the size of error messages."""
+        return self.line[-55:]
+
+    def record(self, mover: str) -> None:
+        """Record the call for `jaxccomp.explain` and plans."""
+        shapes = _shapes(self.sent, self.asked)
+        planning.record(
+            self.where,
+            self.call,
+            mover,
+            self.sent,
+            self.choice,
+            operands=shapes,
+            site=self.site,
+            groups=self.groups,
+        )
+
+
 def lower(ctx: Any, *operands: Any, call: Call) -> Any:
     """The lowering rule of every collective's primitive."""
+    route = decide(ctx, call)
+    return route.emit(ctx, route, operands)
+
+
+def decide(ctx: Any, call: Call) -> Route:
+    """Choose how a call is lowered; emit nothing."""
     line = call.line or _jax.where(ctx)
-    call = call.at("")
-    asked, call = call, planning.settled(call)
+    asked = call.at("")
+    call = planning.settled(asked)
+    sent = _sent(call, _jax.avals_in(ctx))
+    route = Route(_emit_backend, asked, call, line, sent)
     if extensions.BACKENDS.find(call.backend) is not None:
-        return _lower_by_backend(ctx, call, operands, line)
+        return route
     platform, groups = _place(ctx, call, line)
-    custom = codecs.find_custom(call.codec) is not None
-    sent, site, plan = _sent(call, _jax.avals_in(ctx)), None, None
-    where = line[-55:]  # the end of a long name: error messages have a limited size
-    shapes = _shapes(sent, call)
-    composition = _composition(ctx, call, platform)
     if platform is not None and wide_sums.must_split(call, sent):
-        return _jax.lower_traced(
-            ctx, lambda *xs: wide_sums.reduce_apart(asked, xs), operands, ordered=call.ordered
-        )
+        return dataclasses.replace(route, emit=_emit_wide_sum)
+    composition = _composition(ctx, call, platform)
+    custom = codecs.find_custom(call.codec) is not None
+    site, plan = None, None
     if not (custom or composition or _adds_carried(call, platform)):  # else the parts have plans
         if platform is not None:
             comm.init()
-        site = planning.site_of(asked, shapes, groups, _jax.platforms(ctx))
-        plan = planning.pinned(site, asked, where)
+        site = planning.site_of(asked, _shapes(sent, call), groups, _jax.platforms(ctx))
+        plan = planning.pinned(site, asked, route.where)
     if plan is not None:
         call = plan
         platform, groups = _place(ctx, call, line)
         composition = _composition(ctx, call, platform)
+    route = Route(_emit_engine, asked, call, line, sent, platform, groups, composition, site)
     if _adds_carried(call, platform) or (composition and call.carries):
-        return _jax.lower_traced(
-            ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
-        )
+        return dataclasses.replace(route, emit=_emit_carried)
     if platform is None:
-        planning.record(where, call, "xla", sent, operands=shapes, site=site, groups=groups)
-        find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
-        return _jax.lower_traced(
-            ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
-        )
+        return dataclasses.replace(route, emit=_emit_xla)
     if composition is not None:
-        return _jax.lower_traced(
-            ctx, lambda *xs: composed.run(call, xs, composition), operands, ordered=call.ordered
-        )
-    if platform is CUDA and not codecs.is_raw(call.codec):
+        return dataclasses.replace(route, emit=_emit_composed)
+    return _choose(route, plan or asked)
+
+
+def _choose(route: Route, planned: Call) -> Route:
+    """Choose the codec and the algorithm of a call that the engine runs."""
+    call, sent = route.call, route.sent
+    if route.platform is CUDA and not codecs.is_raw(call.codec):
         call = call.replace(algorithm="auto")  # without the chunk that a pinned plan may have
-    mover = "mpi" if call.backend == "mpi" else "native"
-    # With a pinned plan, this predicts its time if calls are recorded.
-    priced = platform is CPU and mover == "native"
-    choice = planning.choice_of(plan or asked, sent, groups) if priced else None
+    choice = None
+    if route.platform is CPU and call.backend != "mpi":
+        # With a pinned plan, this predicts its time if calls are recorded.
+        choice = planning.choice_of(planned, sent, route.groups)
     if choice is not None:
         call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
-    runs = planning.algorithm_that_runs(call, sent, groups) if call.reduce_op else call.algorithm
+    runs = call.algorithm
+    if call.reduce_op:
+        runs = planning.algorithm_that_runs(call, sent, route.groups)
     if call.algorithm != runs and wide_sums.wants_another(call, sent, runs):
         runs = "two_shot"
         call = call.replace(algorithm=runs)
-    planning.record(where, call, mover, sent, choice, operands=shapes, site=site, groups=groups)
+    return dataclasses.replace(route, call=call, choice=choice, runs=runs)
+
+
+def _emit_backend(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
+    """Emit a call of a registered backend."""
+    call = route.call
+
+    def traced(*xs: Any) -> list[Any]:
+        return bind(*add_carried(call, xs)) if call.carries else extensions.run(call, xs)
+
+    if call.comm is not None:
+        _check_one_device(ctx, call, route.line)
+    if not extensions.is_composed(call):  # otherwise the parts are recorded
+        shapes = _shapes(route.sent, call)
+        planning.record(route.line, call, call.backend, route.sent, operands=shapes)
+    return _jax.lower_traced(ctx, traced, operands, ordered=call.ordered)
+
+
+def _emit_wide_sum(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
+    """Emit a call for each dtype, because some dtypes are summed in a wider one."""
+    return _jax.lower_traced(
+        ctx,
+        lambda *xs: wide_sums.reduce_apart(route.asked, xs),
+        operands,
+        ordered=route.call.ordered,
+    )
+
+
+def _emit_carried(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
+    """Emit the addition of residuals by JAX, and a call without them."""
+    call = route.call
+    return _jax.lower_traced(
+        ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
+    )
+
+
+def _emit_xla(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
+    """Emit collectives of jax.lax."""
+    call = route.call
+    route.record("xla")
+    find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
+    return _jax.lower_traced(
+        ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
+    )
+
+
+def _emit_composed(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
+    """Emit the calls that the call is composed of."""
+    call, composition = route.call, route.composition
+    assert composition is not None
+    return _jax.lower_traced(
+        ctx, lambda *xs: composed.run(call, xs, composition), operands, ordered=call.ordered
+    )
+
+
+def _emit_engine(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
+    """Emit the custom call that the engine handles."""
+    call, platform = route.call, route.platform
+    assert platform is not None
+    route.record("mpi" if call.backend == "mpi" else "native")
     # The engine needs no receive templates: it knows the results.
     values, _ = split_likes(call, operands)
-    numbers = [platform.number(device.id) for group in groups or [] for device in group]
+    numbers = [platform.number(device.id) for group in route.groups or [] for device in group]
+    results = _shapes(_jax.avals_out(ctx), call) if call.collective == "sendrecv" else ""
     attributes = {
-        "shapes": shapes,
-        "recv_shapes": _shapes(_jax.avals_out(ctx), call) if call.collective == "sendrecv" else "",
+        "shapes": _shapes(route.sent, route.asked),
+        "recv_shapes": results,
         "site": _jax.call_site_number(ctx, call.comm or (call.axes, call.groups)),
-        "where": where,
+        "where": route.where,
         "program": _jax.program_name(ctx),
         "thread": launches.thread_name(),
     }
@@ -99,9 +215,9 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
             ordered=call.ordered,
         )
 
-    if not wide_sums.widens(call, sent, runs):
+    if not wide_sums.widens(call, route.sent, route.runs):
         return lower_engine(ctx, call, values)
-    call = call.replace(codec=wide_sums.codec_of(call, sent))
+    call = call.replace(codec=wide_sums.codec_of(call, route.sent))
     return _jax.lower_converted(
         ctx,
         lambda inner, xs: lower_engine(inner, call, xs),
@@ -110,20 +226,6 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
         leave=lambda *xs: wide_sums.leave(call, xs, _jax.avals_out(ctx)),
         avals=wide_sums.wide_avals,
     )
-
-
-def _lower_by_backend(ctx: Any, call: Call, operands: Sequence[Any], line: str) -> Any:
-    """Lower to a registered backend."""
-
-    def traced(*xs: Any) -> list[Any]:
-        return bind(*add_carried(call, xs)) if call.carries else extensions.run(call, xs)
-
-    if call.comm is not None:
-        _check_one_device(ctx, call, line)
-    if not extensions.is_composed(call):  # otherwise the parts are recorded
-        sent = _sent(call, _jax.avals_in(ctx))
-        planning.record(line, call, call.backend, sent, operands=_shapes(sent, call))
-    return _jax.lower_traced(ctx, traced, operands, ordered=call.ordered)
 
 
 def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[Any]] | None]:
