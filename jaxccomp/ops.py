@@ -24,8 +24,8 @@ from typing import TypeVar, Unpack
 
 from jaxccomp._api.arguments import check_varies, make_call
 from jaxccomp._api.error_feedback import allreduce_with_feedback, reduce_scatter_with_feedback
-from jaxccomp._api.handles import Handle, nonblocking
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.overlap import Handle, nonblocking
 from jaxccomp._api.point_to_point import barrier, recv, send, sendrecv
 from jaxccomp._api.pytree import apply
 from jaxccomp._api.vector import allgatherv, alltoallv, gatherv, scatterv

@@ -55,7 +55,7 @@ def target(platform: Platform) -> str:
 
 
 def pass_target() -> str:
-    """The FFI target on the CPU that returns its operands (`_api.apart`)."""
+    """The FFI target on the CPU that returns its operands (`_api.overlap`)."""
     target(platforms.CPU)
     return _PASS_TARGET
 

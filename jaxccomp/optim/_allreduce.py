@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _jax, errors
-from jaxccomp._api.apart import run_apart
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.error_feedback import (
     allreduce_in_a_step,
@@ -20,6 +19,7 @@ from jaxccomp._api.error_feedback import (
     whole_step,
 )
 from jaxccomp._api.options import Options, operation
+from jaxccomp._api.overlap import run_apart
 from jaxccomp.ops import allreduce
 from jaxccomp.optim._policy import Bucket, Rule, plan
 from jaxccomp.optim._states import (

@@ -18,7 +18,7 @@ const PlatformHandlers& CpuHandlers();
 const PlatformHandlers& CudaHandlers();
 
 // On the CPU: a call whose first results are its first operands, in the same memory, and maybe a token: one byte
-// more (jaxccomp/_api/apart.py).
+// more (jaxccomp/_api/overlap.py).
 XLA_FFI_Error* Pass(XLA_FFI_CallFrame* frame);
 
 }  // namespace jaxccomp
