@@ -13,6 +13,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
+from jaxccomp._api.overlap import run_apart
 from jaxccomp._native import engine
 
 N = 4
@@ -26,7 +27,11 @@ ARGUMENTS = {
     "allgather": {},
     "allgatherv": {"counts": (1, 2, 3, 4)},
     "allreduce": {"op": "max"},
-    "allreduce_with_feedback": {"residual": np.zeros((N, 3), np.float32), "codec": "int8"},
+    "allreduce_with_feedback": {
+        "op": "mean",
+        "residual": np.zeros((N, 3), np.float32),
+        "codec": "int8",
+    },
     "alltoall": {},
     "alltoallv": {"counts": ((1,) * N,) * N},
     "bcast": {"root": 1},
@@ -35,7 +40,11 @@ ARGUMENTS = {
     "gatherv": {"counts": (1, 2, 3, 4)},
     "reduce": {"root": 3},
     "reduce_scatter": {"op": "mean"},
-    "reduce_scatter_with_feedback": {"residual": np.zeros((N, 3), np.float32), "codec": "int8"},
+    "reduce_scatter_with_feedback": {
+        "op": "mean",
+        "residual": np.zeros((N, 3), np.float32),
+        "codec": "int8",
+    },
     "scan": {},
     "scatter": {"root": 1},
     "scatterv": {"counts": (1, 2, 1, 0)},
@@ -173,3 +182,43 @@ def test_returned_from_a_jitted_function():
 def test_mistakes_are_told_where_it_starts(start, facts):
     with raises(jcc.errors.JaxccompError, facts):
         start(jnp.ones(3))
+
+
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("transform", ["none", "grad", "vmap", "scan"])
+def test_operations_that_run_apart_have_the_same_results_and_rules(plane, transform):
+    """The last group has a constant and a value of another size, which need no token."""
+
+    def sums(x, apart):
+        groups = [[x, 2 * x], [jnp.sin(x)], [jnp.cos(x)[0], np.ones(2, np.float32)]]
+
+        def run(_, values):
+            return [jcc.allreduce(v, axis_name="d", backend=plane) for v in values]
+
+        if apart:
+            return run_apart(groups, run)
+        return [run(0, values) for values in groups]
+
+    def body(x, apart):
+        if transform == "grad":
+            total = lambda x: sum(v.sum() for group in sums(x, apart) for v in group)  # noqa: E731
+            return jax.grad(total)(x)
+        if transform == "vmap":
+            return jax.vmap(lambda row: sums(jnp.stack([row, row]), apart))(x)
+        if transform == "scan":
+            return jax.lax.scan(lambda c, row: (c, sums(row[None], apart)), 0, x)[1]
+        return sums(x, apart)
+
+    got, expected = (
+        jax.jit(
+            jax.shard_map(
+                lambda x, apart=apart: jax.tree.map(lambda v: v[None], body(x[0], apart)),
+                mesh=jax.make_mesh((N,), "d", axis_types=(AxisType.Auto,)),
+                in_specs=P("d"),
+                out_specs=P("d"),
+                check_vma=False,
+            )
+        )(X)
+        for apart in (True, False)
+    )
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
