@@ -25,8 +25,8 @@ struct ErrorBound {
   double absolute = 0;
   int64_t block_values = 0;
   double range = std::numeric_limits<double>::infinity();   // larger values become infinite
-  // True: NaN and infinity are kept. False: all values of a block with any of them become NaN, so that
-  // they are never hidden.
+  // True: NaN and infinity are kept. False: one NaN or infinity makes all decoded values of its block NaN, so that it
+  // stays visible.
   bool keeps_nonfinite = true;
 };
 
@@ -43,8 +43,8 @@ struct CodingContext {
   explicit CodingContext(Workspace& w) : workspace(w) {}
 
   Workspace& workspace;
-  // Null, or a reference: `count` values that encoder and decoder both have, such as the parameters before
-  // an update. The difference to it is encoded: the XOR by a lossless codec, otherwise the numerical one. Decoding
+  // Null, or the reference (delta base): `count` values that encoder and decoder both have, such as the parameters
+  // before an update. A lossless codec encodes the XOR with the reference, other codecs encode the difference. Decoding
   // needs the same reference.
   const void* ref = nullptr;
   RandomKey key;
@@ -68,8 +68,8 @@ class Codec {
     bool takes_reference = false;      // computes the difference to a reference itself
     bool slow = false;                 // possibly only a few MB/s: a chunk takes tens of milliseconds
     bool runs_on_host = true;          // false: values must be on a device that has the codec
-    bool draws_alike = false;          // all ranks of an operation draw the same random numbers, so that they
-                                       // keep values at the same positions, which add up
+    bool draws_alike = false;          // all ranks of an operation draw the same random numbers: the values that
+                                       // they keep are at the same positions, and can be summed
     DTypeSet dtypes = 0;               // values of other dtypes are sent raw
   };
 
@@ -88,7 +88,7 @@ class Codec {
   virtual int64_t MinEncodedBytes(DType dtype, int64_t count) const {
     return traits_.fixed_rate ? MaxEncodedBytes(dtype, count) : count > 0;
   }
-  // The lower bound without a reference. It limits the memory that a few hostile bytes make a decoder allocate.
+  // The lower bound without a reference. It limits the memory that a decoder allocates for a short untrusted input.
   virtual int64_t MinAloneEncodedBytes(DType dtype, int64_t count) const {
     return MinEncodedBytes(dtype, count);
   }
@@ -106,16 +106,17 @@ class Codec {
   // reduction. After an error, `acc` is undefined.
   Status DecodeMerge(DType dtype, std::span<const std::byte> src, ReduceOp op, DType acc_dtype,
                      void* acc, int64_t count, const CodingContext& context) const;
-  // values -= decode(src), in place (as AddResidual, reduce/residual.h), for codecs that drop most values, which
-  // stay unchanged. False: not faster than decoding; nothing was changed. After an error, `values` is undefined.
+  // values -= decode(src), in place (as AddResidual, reduce/residual.h), for codecs that drop most values: dropped
+  // values stay unchanged. Returns false, and changes nothing, if this is not faster than decoding. After an error,
+  // `values` is undefined.
   Result<bool> KeepLost(DType dtype, std::span<const std::byte> src, void* values, int64_t count,
                         const CodingContext& context) const;
 
  protected:
   explicit Codec(Traits traits) : traits_(std::move(traits)) {}
 
-  // The implementations of the functions above. Dtype, count and sizes are checked. `count` is 0 only if an
-  // encoding of no values has bytes. There is no reference unless `takes_reference`.
+  // The implementations of the functions above, which have checked dtype, count and sizes. `count` is 0 only if an
+  // encoding of no values has bytes. The reference is null unless `takes_reference`.
   virtual Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,
                            const CodingContext& context) const = 0;
   virtual Status DoDecode(DType dtype, std::span<const std::byte> src, void* dst, int64_t count,

@@ -27,7 +27,7 @@ class FloatCodec : public Codec {
   // Writes the piece's part of the encoding at `dst`.
   virtual void EncodeFloats(const void* values, Piece piece, std::byte* dst,
                             const CodingContext& context) const = 0;
-  // Whether a decoded float is stored or added to the value there.
+  // Whether decoded floats overwrite `values` or are added to them.
   enum class Into { kStored, kAdded };
   // Decodes a piece of the encoding `src`. No finite value may become greater than `limit`.
   virtual void DecodeFloats(const std::byte* src, Piece piece, float limit, Into into,

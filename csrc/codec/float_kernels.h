@@ -1,5 +1,5 @@
-// Helpers of kernels that encode floats. Kernels are compiled once per instruction set: the functions
-// are static, so that the linker does not use one file's copy for another.
+// Helpers of kernels that encode floats. Kernels are compiled once per instruction set: the functions are static, so
+// that the linker does not use one file's copy in another file.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ Status Invalid(const std::string& what) { return {Code::kDataLoss, "not a valid 
 template <typename T>
 T Load(const std::byte* at) {
   T value;
-  std::memcpy(&value, at, sizeof(T));   // little-endian, as are the machines
+  std::memcpy(&value, at, sizeof(T));   // the wire and all supported machines are little-endian
   return value;
 }
 
@@ -85,7 +85,7 @@ int64_t HeaderBytes(const FrameHeader& h) {
 
 int64_t EntryBytes(const FrameHeader& h) { return kWordBytes * (1 + h.checksum + h.delta); }
 
-// The bytes before the payloads. Does not overflow for fewer than 2^62 / 4 values.
+// The bytes before the payloads. The sum does not overflow for fewer than 2^62 / 4 values.
 int64_t PrefixBytes(const FrameHeader& h) {
   return HeaderBytes(h) + h.chunks() * EntryBytes(h) + (h.checksum ? kWordBytes : 0);
 }

@@ -44,7 +44,7 @@ Result<FrameHeader> MakeFrameHeader(std::string_view spec, std::string_view dtyp
                                     std::vector<int64_t> shape, int64_t chunk_values,
                                     bool checksum, bool delta);
 
-// The bytes that EncodeFrame needs in `dst`; no such frame is longer.
+// An upper bound of the frame's bytes, and the room that EncodeFrame needs in `dst`.
 int64_t MaxFrameBytes(const FrameHeader& header);
 
 // Returns the bytes written. `ref` is not null if header.delta.

@@ -126,7 +126,7 @@ class Bench {
   // Times the four steps over the chunks, round by round, and adds the medians to `seconds`.
   void AddRounds(std::span<MeasuredChunk> chunks, double max_seconds, double seconds[4]) {
     std::vector<double> times[4];
-    // Repeats a small working set between two readings of the clock.
+    // Repeat a small working set up to about 1 MiB between two readings of the clock.
     int64_t bytes = 0;
     for (const MeasuredChunk& c : chunks) bytes += Bytes(c);
     const int64_t turns = std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(bytes, 1));

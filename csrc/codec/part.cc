@@ -17,7 +17,8 @@ void CopyValues(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// Values and a code: reductions commute, so the code can be merged into dst without storing decoded values.
+// Merges one raw and one encoded source. Reductions commute, so the code can be merged into dst without storing decoded
+// values.
 Status MergeInto(const Codec& codec, DType dtype, ReduceOp op, int64_t divisor, void* dst,
                  int64_t count, const void* values, std::span<const std::byte> code,
                  Workspace& workspace) {
@@ -109,7 +110,7 @@ Status MergePart(const Codec* codec, DType dtype, ReduceOp op, int64_t divisor, 
                      first.values != nullptr ? first.values : second.values,
                      first.values != nullptr ? second.code : first.code, workspace);
   }
-  // Lossless codes are merged like raw values, for the same bits, including the sign of zeros.
+  // Lossless codes are merged like raw values, so that the result has the same bits, including signs of zeros.
   if (codec != nullptr && codes > 0 && IsHalf(dtype) && !codec->traits().lossless) {
     return MergeWide(*codec, dtype, op, divisor, dst, count, sources, workspace);
   }

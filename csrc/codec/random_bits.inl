@@ -65,7 +65,7 @@ struct Rounds {
   Lanes tensor, rank, key0[10], key1[10];
 };
 
-// kVectors at once: a round depends on the one before.
+// Computes kVectors vectors at once: each round of a vector waits for its previous round.
 template <int kVectors>
 inline void Draw(const Rounds& rounds, uint64_t index, uint16_t* out) {
   const Lanes multiplier0 = All(0xD2511F53), multiplier1 = All(0xCD9E8D57);

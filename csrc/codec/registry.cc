@@ -69,7 +69,7 @@ std::string Range(const CodecOption& option) {
          " to " + show(option.most);
 }
 
-// The value as in a canonical spec, or an error.
+// Returns the value in its canonical form, or an error.
 Result<std::string> CheckValue(std::string_view codec, const CodecOption& option,
                                std::string_view value) {
   std::string valid;

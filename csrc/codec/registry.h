@@ -17,7 +17,7 @@
 
 namespace jaxccomp {
 
-// An option of a codec: one of some words, or a number within limits.
+// An option of a codec: a word from a list, or a number within limits.
 struct CodecOption {
   std::string_view name;
   std::string_view default_value;      // part of the wire format: never changed
@@ -70,8 +70,8 @@ struct CodecStage {
 // valid choices.
 Result<std::vector<CodecStage>> ParseCodecSpec(std::string_view spec);
 
-// The codec of a spec. The text of kInvalidArgument lists the valid choices, the one of kUnavailable
-// names the missing part. Equal specs give the same object.
+// The codec of a spec. The text of kInvalidArgument lists the valid choices; the text of kUnavailable names the missing
+// part. Equal specs give the same object.
 Result<std::shared_ptr<const Codec>> LookupCodec(std::string_view spec);
 
 }  // namespace jaxccomp

@@ -45,13 +45,13 @@ struct Problem {
   int64_t chunk_bytes = 512 << 10;
   bool coded = false;            // there is a codec: values are encoded before they are sent; false:
                                  // no encode or decode tasks
-  bool bounded = false;          // coded: the codec has a smaller range than the values. Partial sums may
-                                 // exceed it even if the result does not: they are sent uncoded
+  bool bounded = false;          // coded: the codec's range is smaller than the values' range. Partial sums may
+                                 // exceed it even if the result does not, so they are sent uncoded
   bool exact = false;            // coded: the codec is lossless: the encoder keeps its own values instead
                                  // of decoding
-  bool feedback = false;         // kAllreduce, kReduceScatter: Residual gets the compression errors,
-                                 // each error on one rank; ranges of which a rank encodes nothing are
-                                 // not written
+  bool feedback = false;         // kAllreduce, kReduceScatter: each compression error is stored in Residual of
+                                 // exactly one rank; a rank does not write ranges of Residual for which
+                                 // it encodes nothing
   bool reverse = false;          // kScan, kExscan: from the last rank to the first
   bool wide = false;             // the dtype is a half type: sums must be merged at once
   int partitions = 0;            // parameter_server: the number of parts of a block; 0: the
@@ -71,8 +71,8 @@ struct Problem {
     int source = -1;
     int64_t received_bytes = 0;
     bool received_coded = false;
-    int64_t status_begin = -1;    // place in the output block of the received message's source and tag;
-    int64_t status_bytes = 0;     // status_begin below 0: none
+    int64_t status_begin = -1;    // where the output block stores source and tag of the received message;
+    int64_t status_bytes = 0;     // status_begin below 0: nowhere
   };
   std::optional<Messages> messages = {};
   // kRaggedAlltoall, per peer in bytes of the one input and output block.

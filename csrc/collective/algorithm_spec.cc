@@ -13,7 +13,7 @@ Status Wrong(std::string_view text, const std::string& what) {
   return {Code::kInvalidArgument, "algorithm \"" + std::string(text) + "\": " + what};
 }
 
-// Parses an integer within [least, most]; -1 if the text is none.
+// Parses an integer within [least, most]; -1 for any other text.
 int64_t Number(std::string_view text, int64_t least, int64_t most) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -62,9 +62,9 @@ Schedule AllgatherRing(const Problem& problem) {
 
 namespace {
 
-// Pieces to cut a chunk into. Uncoded: a message has up to half of the ranks' blocks, and must not be larger than
-// others. Coded: blocks are sent one by one, and a lane holds a code of each: at most two chunks per rank that it
-// receives from.
+// Pieces to cut a chunk into. Uncoded: a message carries the blocks of up to half of the ranks, and should not be
+// larger than other messages. Coded: blocks are sent one by one, and a lane holds the codes of all blocks: these take
+// at most two chunks per source rank.
 int BruckPieces(const Problem& problem) {
   if (!problem.coded) return problem.ranks;
   const int sources = std::bit_width(static_cast<unsigned>(problem.ranks - 1));

@@ -14,9 +14,9 @@
 
 namespace jaxccomp {
 
-// Every rank sends its block to every other rank and merges all blocks at once, in rank order. One step,
-// ranks - 1 blocks sent per rank. With a codec a rank also decodes its own code, as the others do, because
-// otherwise the sums would differ.
+// Every rank sends its block to every other rank and merges all blocks at once, in rank order. One step, ranks - 1
+// blocks sent per rank. With a codec a rank also decodes its own code: otherwise its sum would differ from the other
+// ranks' sums.
 Schedule AllreduceOneShot(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   Flow flow(problem, /*pieces=*/2);

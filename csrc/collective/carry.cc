@@ -21,7 +21,7 @@ struct InputRange {
   TaskId sum = kNoTask;          // the task that adds operand and carried residual
   std::vector<TaskId> readers;   // of the sum
   int32_t last_lane = 0;         // of the readers
-  bool lost = false;             // a compression error has overwritten it
+  bool lost = false;             // a compression error has overwritten the sum
 };
 
 class Carrier {
@@ -34,6 +34,7 @@ class Carrier {
     to_.slim_lanes = from_.slim_lanes;
     to_.lane_series = from_.lane_series;
     for (const Task& task : from_.tasks) Take(task);
+    // A sum that was never encoded has no compression error: zero it after its last reader.
     for (const InputRange& range : ranges_) {
       if (range.sum == kNoTask || range.lost) continue;
       Add({.kind = TaskKind::kResidual, .lane = range.last_lane, .dst = At(Space::kResidual, range)}, {},
@@ -90,6 +91,7 @@ class Carrier {
       deps.push_back(range->sum);
     }
     if (task.kind == TaskKind::kResidual) {
+      // The error overwrites the sum: wait for the sum's readers.
       for (InputRange& range : RangesOf(task.dst)) {
         deps.insert(deps.end(), range.readers.begin(), range.readers.end());
         range.lost = true;

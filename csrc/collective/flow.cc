@@ -6,7 +6,8 @@
 
 namespace jaxccomp {
 
-// The most chunks with grouped messages, whose slots have tags up to Tag(phase, slots): few enough phases.
+// The maximum number of chunks with grouped messages. Each chunk uses a phase per step, and a tag has 16 bits for the
+// phase: 2048 chunks leave room for 32 steps.
 constexpr int64_t kFewChunks = 2048;
 
 Flow::Flow(const Problem& problem, int pieces)
@@ -38,7 +39,7 @@ std::vector<Slot> Flow::FewChunks(Slot whole) const {
 }
 
 std::vector<Slot> Flow::PartChunks(Slot whole, int index, int parts) const {
-  // The chunk length of the whole slot, so that the numbers of all parts' chunks fit a tag.
+  // Use the whole slot's chunk length, so that the chunk numbers of all parts fit a tag.
   return Cut({whole.space, whole.block, PartBegin(whole.end, index, parts),
               PartBegin(whole.end, index + 1, parts)},
              ChunkBytes(whole.bytes(), chunk_bytes_));
@@ -208,8 +209,8 @@ RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot r
       if (step == 0) reduced.readers[sent] = flow.ReaderOf(held, send);
     }
     if (parts[taken].bytes() > 0) {
-      // Depending on the previous step's readers bounds temporary memory. It cannot deadlock: it waits only
-      // for earlier steps of the successors.
+      // The receive waits for the readers of the previous step's message: this bounds temporary memory. It cannot
+      // deadlock, since these readers wait only for earlier steps of the successors.
       const uint32_t from_tag = tag + Tag(taken, 0);
       const Message theirs = step == 0 ? flow.RecvTemp(previous, from_tag, parts[taken], used)
                                        : flow.RecvPartial(previous, from_tag, parts[taken], used);
@@ -233,7 +234,7 @@ void RingAllgather(Flow& flow, const std::vector<Slot>& places, Message own,
                    std::span<const TaskId> before, uint32_t tag) {
   const int next = flow.Peer(1), previous = flow.Peer(-1);
   Message held = own;
-  std::vector<TaskId> used;  // as above
+  std::vector<TaskId> used;  // last readers of the previous step's message
   for (int step = 0; step + 1 < flow.ranks; ++step) {
     const int sent = AllgatherPart(flow.rank, step, flow.ranks);
     const int landed = AllgatherPart(flow.rank, step + 1, flow.ranks);

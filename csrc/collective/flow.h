@@ -59,8 +59,8 @@ class Flow {
   // `pieces`: divides the usual chunk size, for algorithms that hold more than two chunks per peer in a
   // lane.
   explicit Flow(const Problem& problem, int pieces = 1);
-  // Schedule::slim_lanes: `pieces` is such that a lane holds at most one chunk per peer. More lanes can then run
-  // at once, and hide the waits of a chain of hops, such as for a core.
+  // Sets Schedule::slim_lanes. Requires `pieces` with which a lane holds at most one chunk per peer. More lanes then
+  // run at once, and hide the delays in a chain of hops, such as waiting for a core.
   void SlimLanes() { builder_.SlimLanes(); }
   // Schedule::lane_series.
   void LaneSeries(int32_t count) { builder_.LaneSeries(count); }
@@ -84,13 +84,13 @@ class Flow {
   // Makes a message of `src`, encoded when coded; call once per range. `final`: the values are the result
   // of a final merge. `block`: for values outside of Input, the block of Input that they belong to.
   Message Pack(Slot src, TaskId ready = kNoTask, bool final = false, int block = 0);
-  // The same for values that other ranks also have and encode: all these ranks must pass the same `whose`
-  // and `which`, which are unique in the operation.
+  // The same for values that several ranks have and encode. All these ranks must pass the same pair of `whose` and
+  // `which`, unique in the operation.
   Message PackShared(int whose, uint32_t which, Slot src, TaskId ready);
   // The same for a partial reduction, which stays uncoded with Problem::bounded.
   Message PackPartial(Slot src, TaskId ready, int block = 0);
   TaskId Send(int peer, uint32_t tag, const Message& message);
-  // The task after which the raw values of a message packed and sent here may be overwritten.
+  // The last task that reads the raw values of a message packed and sent here: they may be overwritten afterwards.
   static TaskId ReaderOf(const Message& message, TaskId send) {
     return message.slot.space == Space::kCode ? message.reader : send;
   }
@@ -102,7 +102,7 @@ class Flow {
   Message RecvTemp(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
   // The same for a message of PackPartial.
   Message RecvPartial(int peer, uint32_t tag, Slot range, std::vector<TaskId> before = {});
-  // Writes a message's values to dst: decodes or copies them, or nothing if they are there.
+  // Writes a message's values to dst: decodes or copies them, or does nothing if dst already has them.
   TaskId Unpack(Slot dst, const Message& message, std::vector<TaskId> before = {});
 
   // Several messages to one peer, grouped if possible. Tags are Tag(phase, 0 ...); both ends use the same
@@ -145,17 +145,17 @@ class Flow {
   ScheduleBuilder builder_;
 };
 
-// Adds one lane of a ring reduce-scatter. parts[i]: this rank's contribution to part i, or an empty slot if
-// the part has no such chunk. `result`: the place of part `rank`. `tag`: of the lane at phase 0. Each rank
-// sends all parts except one.
+// Adds one lane of a ring reduce-scatter. parts[i]: this rank's contribution to part i, or an empty slot if the part
+// has no such chunk. `result`: where part `rank` is stored. `tag`: the lane's tag at phase 0. Each rank sends all parts
+// except one.
 struct RingReduced {
   std::vector<TaskId> readers;   // by part: the last task that reads it
   TaskId merged = kNoTask;       // the result
 };
 RingReduced RingReduceScatter(Flow& flow, const std::vector<Slot>& parts, Slot result, uint32_t tag);
 
-// Adds one lane of a ring all-gather. places[i]: the place of part i, maybe empty. `own`: this rank's packed
-// part. `before`, if not empty: by part, a task that must finish before its place is written.
+// Adds one lane of a ring all-gather. places[i]: where part i is stored; may be empty. `own`: this rank's packed part.
+// `before`, if not empty: by part, a task that must finish before places[i] is written.
 void RingAllgather(Flow& flow, const std::vector<Slot>& places, Message own,
                    std::span<const TaskId> before, uint32_t tag);
 
@@ -167,7 +167,7 @@ inline int64_t BlockBytes(const Problem& problem, int block) {
   return problem.counts.empty() ? problem.block_bytes : problem.counts[block];
 }
 
-// The problem for an algorithm whose messages are partial sums; some may be a single rank's operand.
+// The problem for an algorithm that sends partial sums, some of them single operands: uncoded if `bounded`.
 Problem OfPartialSums(const Problem& problem);
 
 // One rank: the result is the operand.

@@ -53,7 +53,7 @@ struct Sum {
   TaskId reader = kNoTask;   // of this rank's Input
 };
 
-// Whether root number `root` sends the others sums of several ranks.
+// Whether root number `root` sends sums of several ranks to the other roots, not only its own values.
 bool SumsBelow(const Forest& forest, int root) { return !forest.children[forest.roots[root]].empty(); }
 
 Sum SumUp(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t tag) {
@@ -71,7 +71,7 @@ void SendDown(Flow& flow, const std::vector<int>& children, Slot slot, uint32_t 
   }
 }
 
-// slots[i]: the lane's chunk of part i, which root i merges; maybe empty.
+// slots[i]: the lane's chunk of part i, which root i merges; may be empty.
 void MemberLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, Tags tags) {
   const int parent = forest.parents[flow.rank];
   const std::vector<int>& children = forest.children[flow.rank];
@@ -139,10 +139,10 @@ void RootLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, 
   }
 }
 
-// Returns the divisor of the chunk size with which a lane on any rank holds at most half of its memory
-// bound, which is two chunks per peer. A lane holds, for each part, the children's chunks and their sum; at a
-// root also the other roots' chunks of its own part; with a codec also the encoded chunks for them, their
-// results and its own. The same on all ranks.
+// Returns the divisor of the chunk size with which a lane on any rank holds at most half of its memory bound, which is
+// two chunks per peer. A lane holds, for each part, the children's chunks and their sum; at a root also the other
+// roots' chunks of its own part; with a codec also the encoded chunks for them, their results and its own. All ranks
+// compute the same divisor.
 int PiecesFor(const Forest& forest, bool coded) {
   const auto roots = static_cast<int>(forest.roots.size());
   const int between = coded && roots > 1 ? 3 * (roots - 1) + 1 : roots - 1;

@@ -28,9 +28,9 @@ namespace {
 constexpr int32_t kSeries = 2;   // lane series: one for sending, one for receiving
 static_assert(kStatusMessage >= kMaxChunks, "chunks of a message have the tags below");
 
-// One rank's send and receive; either may be absent. Each has its own series of lanes, because neither may
-// block the other: a peer may need the whole message before it sends, or the other way round. An empty
-// message is sent too: its receiver waits for it. A message to the rank itself is sent like others.
+// One rank's send and receive; either may be absent. Each has its own series of lanes, so that neither waits for the
+// other: a peer may need the whole message before it sends its own, or this rank may. An empty message is sent too: its
+// receiver waits for it. A message to the rank itself is sent like others.
 Schedule TwoMessages(Problem problem) {
   const Problem::Messages& messages = *problem.messages;
   const bool encodes = problem.coded && messages.destination >= 0 && problem.block_bytes > 0;

@@ -60,9 +60,9 @@ Schedule Chain(const Problem& problem, bool inclusive) {
 // log2(ranks) steps and blocks sent per rank. Adds one chunk.
 void DoublingLane(Flow& flow, const Line& line, bool inclusive, Slot out, size_t lane) {
   const Slot in = In(out);
-  Slot sum = in;            // of the places received so far and this rank's own
+  Slot sum = in;            // the sum of this rank's values and the places received so far
   TaskId ready = kNoTask;
-  std::vector<Message> heard;      // received sums, by step: of places ever farther away
+  std::vector<Message> heard;      // received sums, by step, each of places farther away
   std::vector<TaskId> readers;    // of Input
   for (int distance = 1, step = 0; distance < line.ranks; distance *= 2, ++step) {
     TaskId reader = kNoTask;

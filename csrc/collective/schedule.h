@@ -93,15 +93,15 @@ struct Schedule {
   std::vector<Task> tasks;      // a valid topological order: deps point backwards
   std::vector<Slot> sources;
   std::vector<TaskId> deps;
-  // Scratch block i holds values of the addresses [scratch[i].begin, scratch[i].end) in their own
-  // block, so that the runtime knows their dtypes.
+  // Scratch block i holds values that have the addresses [scratch[i].begin, scratch[i].end) in a block of Input or
+  // Output. The addresses determine their dtypes.
   std::vector<Slot> scratch;
   // Code block i encodes the value range code[i].
   std::vector<Slot> code;
   // A lane needs at most a quarter of the memory bound, not half (memory_limits.h).
   bool slim_lanes = false;
-  // Lanes i, i + lane_series, i + 2 lane_series ... wait only for each other, because a message that one series
-  // waits for may depend on a send of the other. 1 or 2.
+  // The number of lane series, 1 or 2. A series is the lanes i, i + lane_series, i + 2 lane_series ... Series do not
+  // wait for each other, because a message that one series receives may depend on a send of the other.
   int32_t lane_series = 1;
 
   std::span<const Slot> SourcesOf(const Task& t) const {

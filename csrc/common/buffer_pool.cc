@@ -24,7 +24,7 @@ void BufferPool::Free::operator()(std::byte* p) const {
 
 int64_t BufferPool::TakenBytes(int64_t bytes) {
   if (bytes <= kSmallestClassBytes) return kSmallestClassBytes;
-  // Whole pages, sixteen steps between powers of two.
+  // Size classes are whole pages, sixteen between successive powers of two.
   const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
   const int64_t step = std::max(power / 32, kSmallestClassBytes);
   return RoundUp(bytes, step);

@@ -12,10 +12,10 @@ namespace jaxccomp {
 // Keeps buffers for reuse, by size class. Buffers in host memory are page-aligned. Not thread-safe.
 class BufferPool {
  public:
-  // Allocates other memory than pageable host memory: pinned memory.
+  // Allocates memory that is not pageable host memory, such as pinned memory.
   class Source {
    public:
-    virtual std::byte* Allocate(int64_t bytes) = 0;  // null when there is none
+    virtual std::byte* Allocate(int64_t bytes) = 0;  // null on failure
     virtual void Free(std::byte* memory) = 0;
 
    protected:

@@ -5,7 +5,7 @@
 
 namespace jaxccomp {
 
-// Lives until Done is called, once.
+// Done is called exactly once; the object must live until then.
 class Completion {
  public:
   virtual void Done(Status status) = 0;

@@ -16,8 +16,8 @@ std::vector<std::string> AddedLibraryPaths(std::string_view name);
 
 class DynamicLibrary {
  public:
-  // Opens the first that loads of the added paths, the latest first, and of `sonames`. It is never closed, since its
-  // functions are kept. If none loads, `missing` says why.
+  // Opens the first library that loads: among the added paths, the latest first, then among `sonames`. Never closes it,
+  // since callers keep its functions. If none loads, missing() says why.
   DynamicLibrary(std::string_view name, std::span<const char* const> sonames);
 
   bool is_open() const { return handle_ != nullptr; }

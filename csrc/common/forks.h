@@ -1,4 +1,5 @@
-// Detects forked children: they have this process's memory, but none of its threads, locks and connections.
+// Detects forked children: they have a copy of this process's memory, but not its threads, and cannot use its locks and
+// connections.
 #pragma once
 
 namespace jaxccomp {

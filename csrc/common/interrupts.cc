@@ -10,8 +10,8 @@ namespace {
 std::atomic<uint64_t> count{0};
 static_assert(std::atomic<uint64_t>::is_always_lock_free);   // a signal handler may use it
 
-// Two entries, so that the handler reads one while the other is written. An entry does not change once `previous`
-// points to it, until it is used again two installations later.
+// Double-buffered: the handler reads one entry while the other is written. An entry that `previous` points to is
+// overwritten two installations later at the earliest.
 struct sigaction kept[2];
 std::atomic<const struct sigaction*> previous{nullptr};
 std::atomic<const struct sigaction*> first{nullptr};
@@ -27,7 +27,8 @@ void Call(const struct sigaction* action, int number, siginfo_t* info, void* con
 }
 
 void OnInterrupt(int number, siginfo_t* info, void* context) {
-  // A handler that was installed later may call this one, which has been put in front of it again since.
+  // OnInterrupt runs in front of a handler that was installed later, and that handler may call OnInterrupt as its own
+  // predecessor. The nested call goes to the first handler, so the two do not call each other forever.
   static std::atomic<int> within{0};
   count.fetch_add(1);
   const bool again = within.fetch_add(1) != 0;
@@ -49,7 +50,7 @@ void WatchInterrupts() {
     kept_first = now;
     first = &kept_first;
   }
-  // The program may install another handler meanwhile: the one that sigaction returns is the one to call.
+  // The program may install another handler meanwhile: retry until `mine` is the handler that sigaction replaced.
   for (bool same = false; !same;) {
     struct sigaction& mine = kept[previous.load() == &kept[0] ? 1 : 0];
     mine = now;
@@ -62,7 +63,7 @@ void WatchInterrupts() {
     same = by_this || (replaced.sa_handler == now.sa_handler && replaced.sa_flags == now.sa_flags);
     if (same) continue;
     now = replaced;
-    if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) {   // as above: leave it
+    if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) {   // as above: restore it
       sigaction(SIGINT, &now, nullptr);
       return;
     }

@@ -14,7 +14,7 @@ struct Row {
   double smallest;
 };
 
-// Limits to which larger numbers, also infinity, are clamped: 30 years of seconds, and a number that fits an integer.
+// Larger numbers, also infinity, are clamped to these limits: 30 years in seconds, and a number that fits int64_t.
 constexpr double kLargestReal = 1e9, kLargestInteger = 1e18;
 
 constexpr Row kRows[] = {

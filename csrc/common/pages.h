@@ -12,7 +12,7 @@ bool RetainFreedMemory();
 
 // Requests huge pages for the heap, also where it will grow next: results lie there if freed memory is retained. A
 // process that reads another one's memory pins it page by page, so 4 KiB pages more than halve the speed of large
-// transfers. Call it now and then, since the heap may have outgrown them; otherwise it costs next to nothing.
+// transfers. Call it repeatedly, since the heap may have grown; a call without growth costs almost nothing.
 void UseHugePagesInHeap();
 
 // Requests huge pages for [data, data + bytes), before its first write; a hint.

@@ -12,8 +12,8 @@ namespace jaxccomp {
 enum class Code : uint8_t {
   kOk,
   kInvalidArgument,    // an argument that is wrong everywhere
-  kFailedPrecondition, // ranks disagree, or the engine is not in a state to do it
-  kDeadlineExceeded,   // a peer did not come in time
+  kFailedPrecondition, // ranks disagree, or the engine's state does not allow the call
+  kDeadlineExceeded,   // a peer did not respond in time
   kUnavailable,        // a transport, a library or a peer is missing
   kAborted,            // another rank reported an error, so this one failed too
   kDataLoss,           // received bytes do not decode

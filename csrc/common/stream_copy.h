@@ -5,13 +5,13 @@
 
 namespace jaxccomp {
 
-// The bytes that an operation must touch in all before its copies bypass the caches: half of the last-level cache,
-// since a rank seldom has it to itself.
+// Copies of an operation bypass the caches if the operation touches at least this many bytes: half of the last-level
+// cache, since ranks usually share it.
 int64_t StreamFromBytes();
 
-// Like memcpy, with stores that neither read the lines that they overwrite nor keep them: memory is touched twice per
-// byte instead of three times. glibc does the same above a threshold, which it gets wrong by an order of magnitude on
-// virtual machines.
+// Like memcpy, with non-temporal stores, which neither read the overwritten cache lines nor cache them: two memory
+// accesses per byte instead of three. glibc does the same above a threshold, but its threshold is wrong by an order of
+// magnitude on virtual machines.
 void StreamCopy(void* to, const void* from, int64_t bytes);
 
 }  // namespace jaxccomp

@@ -85,7 +85,8 @@ Result<CollectiveLibrary::Communicator> MpiCollectives::MakeCommunicator(
   if (const int error = f_.group_incl(world_group_, count, processes.data(), &group)) {
     return Error("MPI_Group_incl", error);
   }
-  // Each has its own tag, so that several can be made at a time. Tags repeat after many communicators.
+  // Each communicator has its own tag, so that several can be created at a time. Tags repeat after tag_ub
+  // communicators.
   const auto tag = static_cast<int>(id % static_cast<uint64_t>(config_.tag_ub));
   const int error = f_.comm_create_group(config_.comm, group, tag, &comm);
   f_.group_free(&group);
@@ -97,7 +98,7 @@ Result<CollectiveLibrary::Communicator> MpiCollectives::MakeCommunicator(
 }
 
 MpiHandle MpiCollectives::OpFor(DType dtype, ReduceOp op) const {
-  // Booleans are bytes of 0 or 1.
+  // A bool is a byte of 0 or 1: min is AND, max is OR.
   if (dtype == DType::kBool && op == ReduceOp::kMin) op = ReduceOp::kAnd;
   if (dtype == DType::kBool && op == ReduceOp::kMax) op = ReduceOp::kOr;
   const MpiHandle own = own_ops_[static_cast<size_t>(dtype)][static_cast<size_t>(op)];
@@ -111,7 +112,8 @@ int MpiCollectives::Call(Communicator comm, const LibraryCall& call, const Block
   const auto count = static_cast<int>(call.count);
   int rank = 0;
   if (const int error = mpi_.CommRank(comm, &rank)) return error;
-  // MPI allows no buffer twice. On ranks that only send or only receive, it ignores the other buffer.
+  // MPI forbids aliased buffers: pass MPI_IN_PLACE. On ranks that only send or only receive, MPI ignores the other
+  // buffer.
   const void* const in = call.in == call.out && rank == call.root
                              ? reinterpret_cast<const void*>(config_.in_place)
                              : call.in;
@@ -119,7 +121,7 @@ int MpiCollectives::Call(Communicator comm, const LibraryCall& call, const Block
       call.in == call.out ? reinterpret_cast<const void*>(config_.in_place) : call.in;
   switch (call.collective) {
     case Collective::kBcast: {
-      // MPI only reads the root's values.
+      // The const_cast is safe: MPI only reads the root's buffer.
       void* const values = rank == call.root ? const_cast<void*>(call.in) : call.out;
       return f_.ibcast(values, count, type, call.root, comm, request);
     }
@@ -182,7 +184,7 @@ bool MpiCollectives::Poll() {
 
 void MpiCollectives::Freeze(const Status& why) {
   for (Running& running : std::exchange(running_, {})) {
-    static_cast<void>(running.blocks.release());   // MPI may still read it
+    static_cast<void>(running.blocks.release());   // leaked on purpose: MPI may still read them
     running.done->Done(why);
   }
 }

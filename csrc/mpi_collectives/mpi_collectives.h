@@ -1,7 +1,7 @@
 // MPI's own non-blocking collectives, through the libmpi that mpi4py has loaded: backend="mpi".
 //
-// MPI reduces sums, products and bit operations itself. For half types, which it does not have, and for minima and
-// maxima of floating values, where it may lose a NaN, it calls our functions (reductions.h).
+// MPI reduces sums, products and bit operations itself. It calls our functions (reductions.h) for half types, which MPI
+// lacks, and for min and max of floating types, where MPI may lose a NaN.
 #pragma once
 
 #include <array>
@@ -84,9 +84,9 @@ class MpiCollectives final : public CollectiveLibrary {
   const MpiCollectivesConfig config_;
   Functions f_{};
   MpiHandle world_group_ = 0;
-  std::array<std::array<MpiHandle, kReduceOpCount>, kDTypeCount> own_ops_{};   // 0: MPI's
+  std::array<std::array<MpiHandle, kReduceOpCount>, kDTypeCount> own_ops_{};   // 0: MPI's own is used
   std::vector<Running> running_;
-  size_t next_ = 0;   // the next to test
+  size_t next_ = 0;   // index of the next request to test
 };
 
 }  // namespace jaxccomp

@@ -8,7 +8,7 @@
 namespace jaxccomp {
 namespace {
 
-// The tasks of all ranks, estimated from the first and last ranks and some between.
+// Estimates the number of tasks of all ranks from the first, the last and a few ranks between.
 int64_t EstimatedTasks(const Algorithm& algorithm, Problem problem, int ranks) {
   problem.ranks = ranks;
   if (!problem.hosts.empty()) problem.hosts.resize(static_cast<size_t>(ranks));
@@ -17,7 +17,7 @@ int64_t EstimatedTasks(const Algorithm& algorithm, Problem problem, int ranks) {
     if (rank >= ranks) continue;
     problem.rank = rank;
     const auto tasks = static_cast<int64_t>(algorithm.build(problem).tasks.size());
-    // The root's count says nothing of other ranks.
+    // The root's count is not typical of other ranks.
     if (rank == problem.root && ranks > 8) continue;
     sum += tasks;
     ++count;

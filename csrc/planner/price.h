@@ -14,11 +14,11 @@ namespace jaxccomp {
 struct Price {
   const Algorithm* algorithm = nullptr;
   SimulatedRun run;
-  bool reduced = false;      // one host was simulated for all
+  bool reduced = false;      // only one host was simulated, for all hosts
 };
 
 enum class PriceBy : uint8_t {
-  kEither,       // one host for all, if all hosts do the same
+  kEither,       // simulate one host for all if all hosts do the same
   kEveryRank,
 };
 

@@ -23,7 +23,7 @@ void Processors::Add(double now, double seconds, ProcessorJob job) {
 
 ProcessorJob Processors::Take(double now) {
   const ProcessorJob job = jobs_.top();
-  // Exactly: rounding must not separate jobs that end together.
+  // Assign the end exactly: rounding must not separate jobs that end at the same time.
   done_ = job.end;
   now_ = now;
   jobs_.pop();

@@ -12,7 +12,7 @@ namespace jaxccomp {
 
 // Jobs that end at the same time end in this order, which is the same on every host.
 struct ProcessorJob {
-  double end = 0;          // in seconds of a job that has run since the start
+  double end = 0;          // virtual time: core seconds that a job present since the start has received
   int32_t local_rank = 0;
   int32_t kind = 0;
   int32_t source = 0;
@@ -25,7 +25,7 @@ struct ProcessorJob {
 
 class Processors {
  public:
-  // `copies`: the number of equal jobs that each job stands for, of hosts that do the same at the same time.
+  // `copies`: each job stands for this many equal jobs, of hosts that do the same at the same time.
   Processors(int cores, int copies) : cores_(cores), copies_(copies) {}
 
   // Adds a job that takes `seconds` of a core.
@@ -43,7 +43,7 @@ class Processors {
 
   const double cores_;
   const double copies_;
-  double done_ = 0;        // seconds of a job that has run since the start
+  double done_ = 0;        // virtual time now
   double now_ = 0;
   double busy_seconds_ = 0;
   std::priority_queue<ProcessorJob, std::vector<ProcessorJob>, std::greater<>> jobs_;

@@ -24,7 +24,7 @@ struct PricedTask {
 };
 
 struct RankTasks {
-  std::vector<PricedTask> tasks; // and one more, which ends the ranges of the last
+  std::vector<PricedTask> tasks; // and a sentinel, which ends the last task's ranges
   std::vector<TaskId> dependents;
   std::vector<int32_t> blocks;   // temporary memory that tasks touch
   std::vector<int64_t> block_bytes;

@@ -14,12 +14,12 @@
 namespace jaxccomp {
 namespace {
 
-// Messages between hosts take some time, so hosts that do the same do not affect each other within one point of time.
+// Messages between hosts have a latency above 0, so events on one host do not affect events at the same time on others.
 enum EventKind : int32_t {
   kJobOver,     // on the processors `rank`
   kSent,        // a send's message has left
-  kHead,        // its first byte is at the receiver's link
-  kArrived,     // its last byte is at the receiver, or the sender's processor has done its work
+  kHead,        // the message's first byte is at the receiver's link
+  kArrived,     // the last byte is at the receiver, or the sender's processor has finished its work
 };
 
 // Events at the same time happen in this order, which is the same on every host.
@@ -30,7 +30,7 @@ struct Event {
   int32_t source;       // distance of the sender, by host and rank
   TaskId task;
   int32_t rank;
-  int64_t number = 0;   // kJobOver: number of the processors' state that it was computed from
+  int64_t number = 0;   // kJobOver: state number of the processors when the event was computed
 
   auto Order() const { return std::tie(time, kind, local_rank, source, task, rank); }
   bool operator>(const Event& other) const { return Order() > other.Order(); }
@@ -54,14 +54,14 @@ struct Job {
 
 // The message of a receive.
 struct Coming {
-  double end = 0;           // its last byte comes at this time or later
+  double end = 0;           // the earliest time at which its last byte arrives
   int32_t sender = -1;
   TaskId send = kNoTask;
 };
 
 struct RankState {
   std::vector<int32_t> open_deps;
-  std::vector<uint8_t> parts_open;   // of transfers: parts that are not over
+  std::vector<uint8_t> parts_open;   // of transfers: parts that have not ended
   std::vector<uint8_t> flags;
   std::vector<Peer> peers;           // of sends
   std::vector<Coming> coming;        // of receives
@@ -77,7 +77,7 @@ struct RankState {
   std::deque<Job> messages;          // processor work for messages, one after the other
   bool messages_busy = false;
   int64_t open_tasks = 0;
-  double local_free = 0;             // when the link from its own host is free
+  double local_free = 0;             // time at which the link from ranks of the same host is free
   double end = 0;
 };
 
@@ -216,7 +216,8 @@ class Simulator {
     const RankTasks& tasks = tasks_[rank];
     const RankState& state = state_[rank];
     const auto count = static_cast<size_t>(tasks.count());
-    // Sends first: other ranks wait for them. No task ends before all have begun.
+    // Sends first: other ranks wait for them. No task ends in this loop, since events are handled after all ranks have
+    // begun.
     for (const bool sends : {true, false}) {
       for (size_t i = 0; i < count; ++i) {
         const bool is_send = tasks.tasks[i].kind == TaskKind::kSend;
@@ -225,7 +226,7 @@ class Simulator {
     }
   }
 
-  // Whether later jobs have changed when the next job is over.
+  // Whether jobs were added or removed after this event was computed. A newer event then replaces it.
   bool IsStale(const Event& event) const {
     return event.kind == kJobOver && event.number != numbers_[event.rank];
   }
@@ -495,7 +496,7 @@ class Simulator {
   std::vector<RankState> state_;
   std::vector<double> up_free_, down_free_;
   std::vector<Processors> processors_;
-  std::vector<int64_t> numbers_;     // by processors: the number of their state
+  std::vector<int64_t> numbers_;     // by processors: state number, which every change of their jobs increments
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   SimulatedRun run_;
   double now_ = 0;

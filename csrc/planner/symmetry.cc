@@ -12,7 +12,7 @@ struct Row {
   Collective collective;
   std::string_view algorithm;
   Symmetry symmetry;
-  bool parts;              // it cuts blocks into parts, which must have equal sizes
+  bool parts;              // the algorithm cuts blocks into parts, which must have equal sizes
 };
 
 using enum Collective;
@@ -53,7 +53,7 @@ bool SameTasks(const Schedule& a, const Schedule& b, auto&& peers_alike) {
   for (size_t i = 0; i < a.tasks.size(); ++i) {
     const Task &x = a.tasks[i], &y = b.tasks[i];
     const bool transfer = x.kind == TaskKind::kSend || x.kind == TaskKind::kRecv;
-    // A merge may have its sources in another order.
+    // Merges may list the same sources in different orders.
     const bool same_sources = x.kind == TaskKind::kMerge ? x.source_count == y.source_count
                                                          : SameSizes(a.SourcesOf(x), b.SourcesOf(y));
     if (x.kind != y.kind || x.lane != y.lane || x.dst.space != y.dst.space ||

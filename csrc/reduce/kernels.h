@@ -20,8 +20,8 @@ struct Kernels {
   using Convert = void (*)(void* dst, const void* src, int64_t count);
 
   const char* name;
-  // dst[i] = a[i] op b[i]. Null if CheckReducible refuses it, and for float16, which is combined in float
-  // (like bfloat16 with more than two sources).
+  // dst[i] = a[i] op b[i]. Null if CheckReducible rejects the combination, and for float16, which callers combine in
+  // float (like bfloat16 with more than two sources).
   Combine combine[kDTypeCount][kReduceOpCount];
   void (*divide_float)(void* values, int64_t count, float divisor);
   void (*divide_double)(void* values, int64_t count, double divisor);

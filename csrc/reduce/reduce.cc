@@ -98,7 +98,7 @@ void ReduceFull(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst
 // The least power of two that is at least `count`.
 float PowerOfTwoFrom(size_t count) { return static_cast<float>(std::bit_ceil(count)); }
 
-// float16 and bfloat16: the same, with the arithmetic on a block of floats.
+// The same for float16 and bfloat16, with the arithmetic on a block of floats.
 void ReduceHalf(const Kernels& kernels, DType dtype, ReduceOp op, std::byte* dst,
                 std::span<const void* const> sources, int64_t count, int64_t divisor) {
   const bool brain = dtype == DType::kBFloat16;

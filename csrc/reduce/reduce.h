@@ -1,10 +1,9 @@
 // Element-wise reductions: dst[i] = src0[i] op src1[i] op ... in that order.
 //
-// float16 and bfloat16 are accumulated in float and rounded once (to nearest even) at the end of the call,
-// so merging all ranks' values at once has only one rounding. If a partial sum of bfloat16 overflows float,
-// the sum is repeated with scaled values: a mean or a sum within the range is finite.
-// Integers wrap. min and max propagate NaN, as jax.lax.pmin and pmax do. `CheckReducible` refuses complex
-// min and max, and bit operations on floating types.
+// float16 and bfloat16 are accumulated in float and rounded once (to nearest even) at the end of the call, so merging
+// all ranks' values at once has only one rounding. If a partial sum of bfloat16 overflows float, the sum is repeated
+// with scaled values, so that a mean or a sum within the range stays finite. Integers wrap. min and max propagate NaN,
+// as jax.lax.pmin and pmax do. `CheckReducible` refuses complex min and max, and bit operations on floating types.
 #pragma once
 
 #include <cstdint>

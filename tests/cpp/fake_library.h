@@ -24,7 +24,7 @@ namespace jaxccomp::testing {
 
 class FakeLibraries {
  public:
-  // All waiting callers must have returned from MakeCommunicator.
+  // Requires that all callers have returned from MakeCommunicator.
   ~FakeLibraries() { CHECK_EQ(waiting_, 0); }
 
   // MakeCommunicator fails.

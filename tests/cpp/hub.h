@@ -48,10 +48,10 @@ class Hub {
   // send.
   std::function<void(int)> after_poll;
 
-  // The limit of small kData messages that a process may have sent to another before they are taken. Further ones are
-  // announced. Set before the first send.
+  // The maximum number of eager kData messages from one process to another that the receiver has not released. Further
+  // messages are announced (rendezvous). Set before the first send.
   int64_t early_messages = INT64_MAX;
-  // The number of early messages that are not taken, over all pairs of processes, and the maximum of one pair so far.
+  // The current number of such messages over all pairs of processes. MaxEarly: the maximum of one pair so far.
   int64_t CountEarly() {
     std::lock_guard<std::mutex> lock(mutex_);
     int64_t count = 0;
@@ -67,7 +67,7 @@ class Hub {
   void Lose(int process) {
     for (int to = 0; to < std::ssize(inboxes_); ++to) Lose(process, to);
   }
-  // Reports it to the engine of process `to` only.
+  // Reports `process` as lost to the engine of process `to` only.
   void Lose(int process, int to) {
     std::lock_guard<std::mutex> lock(mutex_);
     inboxes_[to].push_back({.lost = process});
@@ -151,7 +151,7 @@ class HubTransport final : public Transport {
         int64_t& early = hub_->early_[{process_, process}];
         eager = early < hub_->early_messages;
         early += eager;
-        // A message that is being kept counts twice until it counts as taken.
+        // A message that the receiver keeps counts twice until the hub releases its arrival (PollOnce).
         if (eager) hub_->max_early_ = std::max(hub_->max_early_, early);
       }
       // A send may complete at once or in a later poll: test both.
@@ -251,7 +251,7 @@ class HubTransport final : public Transport {
     Completion* done;
   };
 
-  // Handles most of the events that have come, in random order.
+  // Handles most of the waiting events, in random order.
   bool PollOnce() {
     if (hub_->stopped == process_) return false;
     std::vector<Hub::Event> events;
@@ -298,7 +298,7 @@ class HubTransport final : public Transport {
     hub_->inboxes_[process_].push_back({.done = done});
   }
 
-  // Completes the sender.
+  // Completes the sender's Send.
   void Release(uint64_t id) {
     const auto offer = hub_->offers_.find(id);
     if (offer == hub_->offers_.end()) return;

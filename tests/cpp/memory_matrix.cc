@@ -109,7 +109,7 @@ struct Visit : testing::Ending {
     std::optional<Status> now = engine.Start(
         site, std::move(call), [&] { return [this](Status end) { Told(std::move(end)); }; });
     if (!now.has_value()) return;
-    // Told writes all of the memory, on the thread that would release it later.
+    // Told may write to stalled memory. It runs on the thread that would release this memory later: release it now.
     for (auto* memories : {&in, &out}) {
       for (auto& memory : *memories) memory->Release();
     }
@@ -212,9 +212,9 @@ Outcome RunCase(World& world, const Row& row, Fault fault, int number) {
         raise(SIGINT);
       }
       if (holds) {
-        // In some cases longer than an engine waits before it uses force.
+        // In some cases, wait longer than an engine does before it uses force.
         std::this_thread::sleep_for(milliseconds(number % 4 == 0 ? 1800 : 600));
-        CHECK(!memory.stalls() || !visit.WaitFor(0));   // never over while a thread is in its memory
+        CHECK(!memory.stalls() || !visit.WaitFor(0));   // an operation never ends while a thread is in its memory
         memory.Release();
       }
     } else {
@@ -235,7 +235,7 @@ Outcome RunCase(World& world, const Row& row, Fault fault, int number) {
       _exit(1);
     }
     outcome.failed = watched && !visit.status.ok();
-    // Longer than the other rank is stopped.
+    // Wait longer than the other rank is stopped.
     std::this_thread::sleep_for(milliseconds(fault == Fault::kPeerStopped ? 1000 : 100));
     if (!CHECK(!visit.touched())) {
       std::fprintf(stderr, "used after the operation was over (%s): %s: %s\n", overwrites ? "values" : "pages",

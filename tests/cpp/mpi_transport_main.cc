@@ -27,7 +27,7 @@
 namespace jaxccomp {
 namespace {
 
-// Among messages that complete together, the truncated one is the one reported as failed.
+// Among messages that complete together, only the truncated message is reported as failed.
 void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
   const Result<const MpiLibrary*> mpi = MpiLibrary::Load();
   if (!CHECK_OK(mpi)) return;
@@ -129,8 +129,9 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
   return failed();
 }
 
-// Freezes the transport with a payload in flight in each direction, which MPI cannot cancel. Each started
-// transfer completes exactly once, and all other processes are lost. Collective; `comm` is unusable afterwards.
+// Freezes the transport with a payload in flight in each direction, since MPI cannot cancel these payloads. Checks that
+// each started transfer completes exactly once, and that all other processes are reported as lost. Collective; `comm`
+// is unusable afterwards.
 extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
   using namespace jaxccomp;
   struct Frozen final : Receiver {

@@ -82,7 +82,7 @@ void VerifyAll(Collective c,
 // Over all ranks, each byte that is forwarded unchanged is encoded once.
 void CheckEncodedBytes(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
   int64_t expected_bytes = 0;
-  if (p.bounded && algorithm.sends_partial) return;   // most of which are not encoded
+  if (p.bounded && algorithm.sends_partial) return;   // most of these messages are not encoded
   if (p.coded && p.ranks > 1) {
     switch (algorithm.collective) {
       case Collective::kBcast:

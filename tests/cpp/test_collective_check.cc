@@ -94,7 +94,7 @@ TEST(CollectiveCheckSeesMessages) {
 }
 
 TEST(CollectiveCheckSeesDeadlocks) {
-  // Each sends only after it has received.
+  // Each rank sends only after it has received.
   CheckSays(MistakeOf(Collective::kAllreduce,
                       [](ScheduleBuilder& b, int rank) {
                         const Slot other = b.Scratch(0, 64);
@@ -139,7 +139,7 @@ TEST(CollectiveCheckSeesSharedMemory) {
   });
   CHECK_EQ(FindHazard(exchange, false), "");
   CHECK(FindHazard(exchange, true) != "");
-  // The residual needs the values until their encoding has been compared with them.
+  // The residual task reads the values, so no task may overwrite them earlier.
   const Schedule compares = Made([](ScheduleBuilder& b) {
     const Slot code = b.Code(0, 64), loss{Space::kResidual, 0, 0, 64};
     const TaskId encode = b.Encode(0, 0, code, kIn);

@@ -114,7 +114,7 @@ TEST(early_messages_of_another_program_are_found) {
   CHECK(FindOther(early, 3, 7, 8) == nullptr);
   const Arrival* other = FindOther(early, 3, 1, 8);
   if (CHECK(other != nullptr)) CHECK_EQ(other->header.program_hash, 9);
-  // With messages of both programs, the other one is found in either order.
+  // If messages of both programs are kept, each program finds the message of the other.
   early.Keep(rig.Make(HeaderOf(1, 4, 8), 1));
   for (uint64_t hash : {8, 9}) {
     other = FindOther(early, 3, 1, hash);

@@ -57,7 +57,7 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(3), Allreduce(kLarge)});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1)); });
   team.hub().holds_pulls = true;
-  // The operations have failed by then, and their memory is released.
+  // The abort handler runs after the operations have failed: let their pulls end, so that their memory is released.
   for (int rank = 0; rank < 4; ++rank) {
     team.EngineOf(rank).SetAbortHandler([&](const std::string&) { team.hub().holds_pulls = false; },
                                         std::chrono::milliseconds(1100));
@@ -66,7 +66,7 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
     Visit visit;
     Enter(team, program, rank, 1, 2, &visit);
     if (rank == kStopped) {
-      // When all ranks have announced themselves to each other.
+      // Stop after all ranks have announced the operation to each other.
       std::this_thread::sleep_for(testing::Scaled(std::chrono::milliseconds(500), slowdown));
       team.hub().stopped = kStopped;
     }
@@ -101,7 +101,7 @@ TEST(engine_report_of_a_third_process) {
     Membership& membership = team.EngineOf(rank).membership();
     CHECK(membership.FindGone().empty());   // a report proves nothing
     CHECK(membership.FindReported().contains(2));
-    // Process 3 does not take part, so the report has to break the communicator.
+    // Process 3 does not take part, so the report has to revoke the communicator.
     const Status status = Run(team, program, rank, 1, 1);
     CHECK(status.code() == Code::kAborted);
     Contains(status, "process 2 is lost");
@@ -135,7 +135,7 @@ TEST(engine_ignores_reports_of_a_process_that_has_gone) {
       membership.SetGone(3, "the group has dropped it");
       CHECK(team.hub().DisconnectedBy(rank) == std::vector<int>{3});
     }
-    LoseOne(team, 3, 1);   // it had been stopped, and missed the probes of the others
+    LoseOne(team, 3, 1);   // process 3 had been stopped, and missed the probes of the others
     for (const int rank : {0, 1, 2}) {
       Membership& membership = team.EngineOf(rank).membership();
       CHECK(!membership.FindGone().contains(1));

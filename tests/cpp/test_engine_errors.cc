@@ -278,7 +278,7 @@ void OneNeverComes(Style style, Collective collective, int64_t count, int missin
       const Status status = pending[i].Get();
       if (i == 0 && bcast && status.ok()) continue;
       CHECK(status.code() == Code::kDeadlineExceeded || status.code() == Code::kAborted);
-      // Also if the rank waits for another waiting rank.
+      // The error names the missing rank even if this rank waits for another waiting rank.
       Contains(status, "waits for " + team.NameOf(missing));
       Contains(status, "They did not come");
       Contains(status, "timeout_seconds");

@@ -222,14 +222,14 @@ TEST(engine_reference_that_differs) {
         for (const std::string codec : {"lossless", "int8"}) {
           const int odd = ranks - 1;
           Team team(style, ranks);
-          OpSpec meeting;  // a sender waits for no rank before this
+          OpSpec meeting;  // synchronises: before this, a sender waits for no rank
           meeting.collective = Collective::kAllreduce;
           Team::Program program =
               team.Compile(std::vector<OpSpec>{SpecOf(0, codec, algorithm), meeting});
           const Tree reference = RandomTree(leaves, 4), values = Changed(reference);
           team.OnRanks([&](int rank) {
             Tree mine = reference;
-            // One bit of one value in every chunk of any algorithm.
+            // Flip one bit of one value in every chunk of any algorithm.
             for (size_t i = 0; rank == odd && i < mine[1].bytes.size(); i += 64) {
               mine[1].bytes[i] ^= std::byte{1};
             }

@@ -1,5 +1,5 @@
-// backend="mpi": operations that begin in a different order on each rank are passed to a library that matches them by
-// order, and none of them deadlocks.
+// backend="mpi": each rank starts operations in a different order, and the library matches them by order. No operation
+// may deadlock.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -286,7 +286,7 @@ TEST(mpi_nobody_is_held_up) {
     first_out[rank] = Int32s({0});
     first[rank] = team.Start(rank, program.At(rank, 0), CallOf({&first_in[rank]}, {&first_out[rank]}, 1));
   };
-  // The first ranks enter it long before the second operation, the last rank long after.
+  // The other ranks enter the first operation long before the second one; the last rank enters it long after.
   start_first(0);
   start_first(1);
   team.OnRanks([&](int rank) {

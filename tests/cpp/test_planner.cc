@@ -77,7 +77,7 @@ TEST(PlannerPricesByHand) {
   price = PriceOf(Collective::kBcast, "chain", Of(4 * kMiB, true), FastHosts(4));
   if (!CHECK_OK(price)) return;
   CHECK(Near(SecondsOf(price), 2.5e-3));
-  // A reduction with no known codec costs: two parts of half a MiB, one after the other.
+  // A reduction on a cluster without codec costs: two parts of half a MiB, one after the other.
   Cluster without = FastHosts(2);
   without.codec = CodecCost();
   price = PriceOf(Collective::kAllreduce, "ring", Of(kMiB), without);
@@ -219,7 +219,7 @@ TEST(CollectivePricesOfOneHostForAllUpTo64) {
   CHECK(reduced > 150);
 }
 
-// If hosts are found equivalent to the first, all of them are.
+// SymmetryOf compares only some hosts with the first: the other hosts must be equivalent too.
 TEST(PlannerFindsWhoIsAlike) {
   int found = 0;
   for (const Algorithm& algorithm : AlgorithmTable()) {

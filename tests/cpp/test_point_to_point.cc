@@ -246,7 +246,7 @@ TEST(point_to_point_mismatch_names_both) {
 
 // ---- Deadlocks ---------------------------------------------------------------------------
 
-// The first calls of two ranks, of which none can complete.
+// Checks the error of two ranks' first calls, which can never complete.
 void CheckDeadlock(const OpSpec& first, const OpSpec& second) {
   Team team(Style::kProcesses, 2);
   for (int rank : {0, 1}) team.EngineOf(rank).SetCallsOneByOne([] { return true; });
@@ -275,7 +275,8 @@ TEST(point_to_point_deadlocks_are_named) {
 }
 
 TEST(point_to_point_nothing_is_certain_with_several_threads) {
-  // Both receive for longer than a probe takes; then each sends the message that the other waits for.
+  // Both ranks wait in a receive for longer than a probe takes. Then each rank sends the message that the other waits
+  // for.
   Team team(Style::kProcesses, 2);
   for (int rank : {0, 1}) {
     team.EngineOf(rank).SetCallsOneByOne([rank] { return rank == 0; });

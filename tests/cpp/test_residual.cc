@@ -1,4 +1,4 @@
-// The loss of an encoding, value by value.
+// AddResidual: the compression error of each value.
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -385,7 +385,7 @@ TEST(stage_fails_on_all_ranks) {
           failed += !status.ok();
           if (!status.ok()) CHECK(Contains(status, "allgather"));
         }
-        // Decoding detects an invalid code: on all ranks except the one that has its own values.
+        // Decoding detects an invalid code, on all ranks except the rank that keeps its own values.
         CHECK(failed >= 2);
         if (fault != &Faults::code) CHECK(!all[1].ok());
       }

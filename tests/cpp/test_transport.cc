@@ -222,7 +222,7 @@ TEST(credit_is_spent_taken_and_given_back) {
     sender.Spend(10);
   }
   CHECK(!sender.Covers(0));
-  // A kept message is not owed.
+  // No credit is due for a kept message.
   receiver.Take(10);
   CHECK(!receiver.IsDue());
   receiver.Keep(10);
@@ -237,7 +237,7 @@ TEST(credit_is_spent_taken_and_given_back) {
   CHECK(sender.Covers(0));
   CHECK(!sender.Regain({.bytes = 0, .messages = 3}));   // more than was spent
   CHECK(!sender.Regain({.bytes = -1, .messages = 0}));
-  // While a message is being kept, the owed credit may be negative.
+  // Between Keep and Take of a message, the credit due may be negative.
   receiver.Keep(10);
   CHECK(receiver.Settle() == Credit::Amount{});
   receiver.Take(10);
@@ -245,7 +245,7 @@ TEST(credit_is_spent_taken_and_given_back) {
   // Half of the bytes makes credit due.
   receiver.Take(50);
   CHECK(receiver.IsDue());
-  // Without credit.
+  // A Credit without a grant covers no message.
   Credit none;
   CHECK(!none.Covers(0));
   CHECK(!none.IsDue());

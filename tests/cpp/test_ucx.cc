@@ -181,7 +181,7 @@ TEST(Ucx_KeepsThemWhereMemoryIsRead) {
   CheckPromises(3, {.credit_bytes = 0, .reads = getpid()});
 }
 
-// A payload whose sender has sent its descriptor, and whose receiver has received that.
+// A payload whose descriptor has arrived at the receiver.
 struct Located {
   explicit Located(pid_t reads, int64_t bytes = 512 * kKiB)
       : team(2, {.credit_bytes = 0, .reads = reads}, {&first, &second}),
@@ -227,7 +227,7 @@ TEST(Ucx_ReadsAPayloadWhereItLies) {
   CHECK(PollAll({case_.a, case_.b}, [&] { return case_.sent.calls == 1; }));
   CHECK_OK(case_.sent.status);
   CHECK(!case_.a->HasTransfers());
-  // From then on the memory belongs to its owner again.
+  // After the discard, the sender may reuse its memory: reads fail.
   CHECK(!read({&case_.place, 1}, false));
 }
 
@@ -439,7 +439,7 @@ TEST(Ucx_GivesUpWhoIsSilent) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   };
-  // A process that only has no messages to send is not lost.
+  // A process that merely sends no messages is not lost.
   poll_for({a, b, c}, 3 * timeout);
   CHECK(first.lost.empty() && second.lost.empty() && third.lost.empty());
   CHECK(PollAll({a, b}, [&] { return !first.lost.empty() && !second.lost.empty(); }));
@@ -447,7 +447,7 @@ TEST(Ucx_GivesUpWhoIsSilent) {
   CHECK(first.reason.code() == Code::kDeadlineExceeded);
   CHECK(first.reason.message().find("rank 2 of the world has not been heard by rank 0") !=
         std::string::npos);
-  // The silent process learns of it when its connections close.
+  // The silent process detects the loss when its connections close.
   CHECK(PollAll({a, b, c}, [&] { return third.lost == std::set<int>{0, 1}; }));
 }
 
@@ -513,7 +513,7 @@ TEST(Ucx_TakesInAProcessLater) {
 struct Transfer {
   Transfer(Bytes values, const Settings& settings)
       : payload(std::move(values)), into(payload.size()), team(2, settings, {&first, &second}) {}
-  // Runs until the receiver has begun to pull.
+  // Polls until the receiver has begun to pull.
   bool Begin() { return Begin({payload.data(), std::ssize(payload)}); }
   bool Begin(const Piece& piece) {
     if (!team.whole()) return false;

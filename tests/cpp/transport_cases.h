@@ -249,7 +249,7 @@ inline void CheckLatePulls(Node* node, int count, int early, bool reads = false)
     transport->Poll();
   }
   int in_place_count = 0;
-  // Payloads that arrived before they were pulled, without the ones that are read in the sender's memory.
+  // Whether a payload has arrived at this process before its pull, instead of being read in the sender's memory.
   const auto reads_here = [&](const Node::Arrival& a) {
     return transport->StartRead(a.announced) != nullptr &&
            !(reads && a.header.payload_bytes == kLongBytes);
@@ -349,7 +349,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
   // Returned credit sends further messages although none is pulled, from the lowest lane first.
   for (Node::Arrival* a : along) transport->Release(from, a->header.payload_bytes);
   transport->Settle();
-  // (A part of it may be in flight, and credit returns in bulk.)
+  // Some credit may still be in flight, since credit returns in bulk.
   if (at_once > 0 && 2 * at_once >= limit.messages) {
     auto highest_lane = [&] {
       int highest = 0;
@@ -364,7 +364,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
       if (lane_of(i) < highest) CHECK_EQ(sent[i].calls, 1);
     }
   }
-  // No process pulls its waiting messages before this.
+  // Synchronise: no process pulls its waiting messages before its peer gets here.
   Header go;
   go.type = MessageType::kProbe;
   go.sequence = node->phase + kGo;

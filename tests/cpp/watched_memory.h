@@ -26,7 +26,7 @@ class WatchedMemory {
 
   // Call this when the engine reports that it is done with the memory.
   void GiveBack();
-  // Whether the memory was accessed after that.
+  // Whether the memory was accessed after GiveBack.
   bool touched() const;
 
  private:

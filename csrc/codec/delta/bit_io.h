@@ -61,13 +61,13 @@ class BitReader {
     next_ += static_cast<uint64_t>(count);
     return static_cast<uint32_t>(bits);
   }
-  // The byte of the next bit, and how many of its bits were taken. More bytes after it can be read.
+  // at() is the byte of the next bit; skipped() is the number of bits already taken from it.
   const std::byte* at() const { return from_.data() + next_ / 8; }
   int skipped() const { return static_cast<int>(next_ % 8); }
   // Whether `count` more bits are left; Skip passes over them.
   bool Has(int64_t count) const { return next_ + static_cast<uint64_t>(count) <= 8 * from_.size(); }
   void Skip(int64_t count) { next_ += static_cast<uint64_t>(count); }
-  // Whether the last bit taken is in the last byte.
+  // Whether the last byte was reached: no whole byte is left.
   bool AllTaken() const { return (next_ + 7) / 8 == from_.size(); }
 
  private:

@@ -33,7 +33,7 @@ enum class Kind : uint8_t {
 enum class Mode : uint8_t { kSame = 0, kEvents = 1, kLanes = 2 };
 
 constexpr DTypeSet kCoded = SetOf(DType::kBFloat16) | SetOf(DType::kFloat16) | SetOf(DType::kFloat32);
-// From this many changes, lanes are faster and their code is about as small.
+// With at least this many changes, lanes are faster than events, and about as small.
 constexpr int64_t kLanesFrom = 2048;
 // If one value in this many changed, "lossless" may be smaller.
 constexpr int64_t kDenseFromOneIn = 2;

@@ -47,7 +47,7 @@ class StepBits {
   }
 
  private:
-  // A bit starts with the probability of the previous class.
+  // Returns the bit's state. An unused bit starts with the probability of the previous class.
   AdaptiveBit* Longer(int group, int symbol) {
     AdaptiveBit& bit = longer_[group][symbol];
     if (!bit.used() && group > 0) bit.StartAs(longer_[group - 1][symbol]);
@@ -95,7 +95,8 @@ std::byte* EncodeEvents(std::span<const uint64_t> map, std::span<const uint32_t>
     const size_t end = std::min(first + group, map.size());
     uint64_t rest = 0;
     for (size_t g = first; g < end; ++g) rest += sums[g];
-    // The weight of earlier granules since the last change; passed_here: of this granule's values up to `next`.
+    // passed: the weight since the last change, in earlier granules. passed_here: the weight of this granule's values
+    // before `next`.
     uint64_t passed = 0;
     for (size_t g = first; g < end; ++g) {
       uint64_t passed_here = 0;
@@ -154,7 +155,7 @@ bool DecodeEvents(std::span<const std::byte> from, std::span<const uint32_t> sum
     }
     size_t g = first;
     int next = 0;                // the first undecoded value of granule g
-    uint64_t here = sums[first];   // the weight of granule g from there on
+    uint64_t here = sums[first];   // the weight of granule g's values from `next` on
     while (rest > 0 && coder.GetBit((1 << 16) - NoMore(rest, weights.unit))) {
       uint64_t target = coder.Get(rest), start = 0;
       while (target >= here) {

@@ -57,13 +57,13 @@ void ForEachBit(const uint64_t* bits, int64_t first, int64_t count, Each each) {
   }
 }
 
-// 64 bits from bit n on.
+// Returns the 64 bits that start at bit n.
 [[maybe_unused]] uint64_t BitsAt(const uint64_t* bits, int64_t n) {
   const uint64_t low = bits[n / 64] >> (n % 64);
   return n % 64 == 0 ? low : low | bits[n / 64 + 1] << (64 - n % 64);
 }
 
-// Steps of the values from `first` (the start of a granule) on; `n` changes precede them.
+// Computes the steps of the changed values from `first` on, the start of a granule; `n` changes precede `first`.
 template <typename F>
 void StepsFrom(int64_t first, int64_t n, const std::byte* src, const std::byte* ref,
                const uint64_t* map, int64_t count, const Changes& changes) {
@@ -173,7 +173,7 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
                              const uint8_t* classes, const uint8_t* pivots, int64_t count,
                              uint8_t* symbols) {
   for (int64_t i = 0; i < count; ++i) {
-    // No branch: it would be mispredicted, as the sides are almost random.
+    // Branch-free: the bits are almost random, so a branch would be mispredicted.
     const int up = bits[i / 64] >> (i % 64) & 1;
     const int above = *ups, below = ~*downs;
     symbols[i] = static_cast<uint8_t>(pivots[classes[i]] + (below ^ ((above ^ below) & -up)));

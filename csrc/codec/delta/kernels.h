@@ -23,10 +23,11 @@ inline constexpr int kLaneBits = 15;                    // of a probability
 inline constexpr uint32_t kLaneScale = 1 << kLaneBits;
 inline constexpr uint32_t kMinLaneState = 1 << 15;    // to 2^31, refilled by 16 bits
 
-// By class: the share of a 0 in kLaneScale: 2 to kLaneScale - 2 (a reciprocal cannot divide by 1), or kLaneScale.
+// The probability of a 0 by class, in units of 1 / kLaneScale: 2 to kLaneScale - 2 (the reciprocals need divisors above
+// 1), or kLaneScale.
 struct LaneModel {
   uint32_t zero[kClasses];
-  // For division by the shares of 0 and of 1 (Alverson 1991): x / f is x * reciprocal >> 32 >> shift.
+  // Reciprocals of the sizes f of 0 and of 1 (Alverson 1991): x / f is x * reciprocal >> 32 >> shift.
   uint32_t reciprocal[2 * kClasses], shift[2 * kClasses];
 
   void Set(int c, uint32_t zero_size) {
@@ -44,19 +45,19 @@ struct LaneModel {
 struct Kernels {
   const char* name;
 
-  // Sets the bits of words that differ; returns their number. By word size in bytes.
+  // Sets the bits of words that differ, and returns the number of these words. map2 and map4: words of 2 and 4 bytes.
   int64_t (*map2)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
   int64_t (*map4)(const std::byte* src, const std::byte* ref, int64_t count, uint64_t* map);
-  // ClassOf of all values.
+  // Computes ClassOf (format.h) for all values of `ref`.
   void (*bfloat16_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
   void (*float16_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
   void (*float32_classes)(const std::byte* ref, int64_t count, int base, uint8_t* classes);
-  // Lengths and directions of the steps of changed values.
+  // Computes lengths and directions of the steps of changed values.
   void (*steps2)(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
                  const Changes& changes);
   void (*steps4)(const std::byte* src, const std::byte* ref, const uint64_t* map, int64_t count,
                  const Changes& changes);
-  // The inverse: `values` are the references.
+  // The inverse: `values` has the references on entry, and the new values afterwards.
   void (*advance2)(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes);
   void (*advance4)(std::byte* values, const uint64_t* map, int64_t count, const Changes& changes);
 
@@ -64,7 +65,7 @@ struct Kernels {
   void (*sums)(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32_t* sums);
   // The number of values of each class.
   void (*count)(const uint8_t* classes, int64_t count, uint32_t* counts);
-  // SymbolOf of all lengths.
+  // Computes SymbolOf (symbols.h) for all lengths.
   void (*symbols)(const uint32_t* lengths, int64_t count, uint8_t* symbols);
   // Sets the bits of numbers greater than `than`.
   void (*above)(const uint8_t* numbers, int64_t count, int than, uint64_t* bits);
@@ -83,12 +84,13 @@ struct Kernels {
   void (*put_low)(const uint32_t* lengths, const uint8_t* symbols, int64_t count, BitWriter* to);
   void (*take_low)(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* lengths);
 
-  // Code bits, the last one first, as words from `end` downwards. Return the start. By number of lanes.
+  // Encode bits from the last to the first, as words from `end` downwards. Return the start of the words. `few` and
+  // `max` have kFewLanes and kMaxLanes states.
   std::byte* (*encode_few)(const uint64_t* bits, const uint8_t* classes, int64_t count,
                            const LaneModel& model, uint32_t* states, std::byte* end);
   std::byte* (*encode_max)(const uint64_t* bits, const uint8_t* classes, int64_t count,
                             const LaneModel& model, uint32_t* states, std::byte* end);
-  // The inverse. Return the end of the bytes taken, or nullptr if it is past `end`. `zero`: LaneModel::zero.
+  // The inverse. Return the end of the bytes read, or nullptr if they exceed `end`. `zero`: LaneModel::zero.
   const std::byte* (*decode_few)(const std::byte* at, const std::byte* end,
                                  const uint8_t* classes, int64_t count, const uint32_t* zero,
                                  uint32_t* states, uint64_t* bits);

@@ -79,7 +79,7 @@ void Sums(const uint8_t* classes, int64_t count, const uint16_t* weights, uint32
   SumsOf(classes + i, count - i, weights, sums + i / 64);
 }
 
-// With short vectors, fewer than one change in this many values are faster one by one.
+// With vectors of at most 8 lanes, a scalar loop is faster for fewer than one change in this many values.
 constexpr int64_t kManyFromOneIn = 24;
 template <typename V>
 bool AreMany(const uint64_t* map, int64_t count) {

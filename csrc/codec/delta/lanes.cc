@@ -12,10 +12,10 @@ namespace {
 
 // A class with at least this many bits in a pass has its own probability there.
 constexpr uint32_t kOwnFrom = 64;
-// Raw bits of a symbol's rest after the last pass; they hold any rest.
+// Raw bits of the rest of a symbol after the last pass: enough for every symbol.
 constexpr int kRestBits = 6;
 constexpr int64_t kSampleStride = 16;
-// From this many changes, more lanes are worth the bytes of their states.
+// With at least this many changes, the speed of more lanes is worth the bytes of their states.
 constexpr int64_t kMaxLanesFrom = 16384;
 
 // Probabilities of a 1 are (2 b + 1) / 512.
@@ -68,7 +68,7 @@ bool ReadLikelihoods(std::span<const std::byte>* from, uint32_t* zero) {
   return true;
 }
 
-// Never shrinks.
+// Grows an array to `entries` entries and the padding. Never shrinks it.
 template <typename T>
 void Reserve(std::vector<T>* array, int64_t entries) {
   const auto wanted = static_cast<size_t>(entries + kPad);
@@ -85,7 +85,7 @@ void Lanes::Pass::Reserve(int64_t entries) {
   count = entries;
 }
 
-// In the order of coding.
+// Lists all passes in coding order.
 void Lanes::ListPasses() {
   passes_ = {&map_, &away_};
   if (has_pivots_) passes_.push_back(&side_);
@@ -120,13 +120,13 @@ void Lanes::Prepare(const Kernels& kernels, const Model& model, std::span<const 
     ++seen[changes.classes[i]][symbols_[i]];
     sum += symbols_[i];
   }
-  // Up to an average of three passes per symbol, pivots save no time.
+  // Pivots save time only if symbols need more than three passes on average.
   has_pivots_ = sum > 3 * samples;
   pivots_ = {};
   down_.depth = 0;
   down_.rest_count = 0;
   if (has_pivots_) {
-    for (int c = 0; c < kClasses; ++c) {   // medians
+    for (int c = 0; c < kClasses; ++c) {   // the median symbol of each class
       const uint32_t all = std::reduce(seen[c].begin(), seen[c].end());
       for (uint32_t upto = seen[c][0]; 2 * upto < all; upto += seen[c][pivots_[c]]) ++pivots_[c];
     }
@@ -155,7 +155,7 @@ void Lanes::CutByPivots(const Kernels& kernels, const uint8_t* classes, const Cl
   const int64_t downs = kernels.keep(down_bits_.data(), classes, count, down_classes_.data());
   kernels.keep(down_bits_.data(), differences_.data(), count, down_symbols_.data());
   for (uint8_t& each : std::span(down_symbols_).first(static_cast<size_t>(downs))) {
-    each = static_cast<uint8_t>(~each);   // -1 - it
+    each = static_cast<uint8_t>(~each);   // ~x is -1 - x
   }
   ClassCounts down_counts;
   for (int c = 0; c < kClasses; ++c) down_counts[c] = counts[c] - side_.one_counts[c];
@@ -192,7 +192,7 @@ void Lanes::Cut(const Kernels& kernels, const uint8_t* symbols, const uint8_t* c
   ladder->rest_count = count;
 }
 
-// The most bytes of the rANS stream of all passes.
+// The maximum bytes of the rANS stream, over all passes.
 int64_t Lanes::MaxStreamBytes() const {
   int64_t bits = 0;
   for (const Pass* pass : passes_) bits += pass->count;
@@ -262,7 +262,7 @@ bool Lanes::ReadHeader(const Model& model, std::span<const std::byte>* from) {
   return true;
 }
 
-// Takes the passes from a stream, in their order.
+// Decodes the passes from a stream, in coding order.
 class Lanes::Stream {
  public:
   Stream(const Kernels& kernels, int lanes, std::span<const std::byte> from)
@@ -303,7 +303,7 @@ class Lanes::Stream {
   uint32_t states_[kMaxLanes];
 };
 
-// Goes from the last pass back to the first one. Returns the symbols of the first pass's entries.
+// Rebuilds symbols from the last pass back to the first. Returns the symbols of the first pass's entries.
 const uint8_t* Lanes::SymbolsOf(const Kernels& kernels, Ladder* ladder, BitReader* raw) {
   Reserve(&ladder->own_rest, ladder->rest_count);
   for (int64_t i = 0; i < ladder->rest_count; ++i) {

@@ -48,7 +48,7 @@ class Lanes {
     LaneModel model;
     std::vector<uint64_t> own_bits;
     std::vector<uint8_t> ones;      // classes of the entries whose bit is set
-    std::vector<uint8_t> symbols;   // of the same entries; when decoding, of all entries
+    std::vector<uint8_t> symbols;   // encoder: symbols of these entries; decoder: of all entries
   };
   static constexpr int kMaxDepth = 15;
   // The passes over symbols on one side of the pivots.

@@ -43,7 +43,7 @@ class Nibbles {
 class NibbleReader {
  public:
   explicit NibbleReader(std::span<const std::byte> from) : from_(from) {}
-  // -1 after the end.
+  // Returns the next nibble; -1 after the end.
   int Get() {
     const size_t at = next_ / 2;
     if (at >= from_.size()) return -1;

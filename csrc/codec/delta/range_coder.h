@@ -13,7 +13,7 @@ namespace jaxccomp::delta {
 // Totals are at most 2^24; the range stays at least 2^32.
 class RangeEncoder {
  public:
-  // `at` has room for 4 bytes for every 32 bits of information put, and 8 more.
+  // `at` has room for 8 bytes, and for 4 bytes per 32 bits of information.
   explicit RangeEncoder(std::byte* at) : begin_(at), at_(at) {}
 
   // Codes a number whose share is [start, start + size) of `total`.
@@ -62,7 +62,7 @@ class RangeEncoder {
   uint64_t low_ = 0, range_ = ~uint64_t{0};
 };
 
-// Accepts any bytes; altered ones decode to other numbers.
+// Decodes any bytes without an error: altered bytes give other numbers.
 class RangeDecoder {
  public:
   explicit RangeDecoder(std::span<const std::byte> from)
@@ -71,7 +71,7 @@ class RangeDecoder {
     code_ |= Next();
   }
 
-  // A number below `total`; then call Take with the share that contains it.
+  // Returns a number below `total`. Then call Take with the share that contains the number.
   uint64_t Get(uint64_t total) {
     part_ = range_ / total;
     return std::min(code_ / part_, total - 1);

@@ -103,7 +103,7 @@ class ZfpCodec final : public Codec {
     Configure(zfp, dtype);
     const bool aligned = reinterpret_cast<uintptr_t>(dst) % SizeBytes(dtype) == 0;
     void* out = aligned ? dst : context.workspace.Bytes<AlignedValues>(bytes);
-    // Pad with zeros up to the last byte that the library may read of an invalid stream.
+    // The library reads up to `readable` bytes of an invalid stream: pad with zeros.
     const int64_t readable = std::max(zfp.Describe(dtype, out, count), there) + kPadBytes;
     std::byte* stream = context.workspace.Bytes<StreamBytes>(readable);
     std::memcpy(stream, src.data(), there);

@@ -44,7 +44,7 @@ int Keys(const Kernels& kernels, const uint8_t* sample, int64_t count, int32_t* 
   return distinct;
 }
 
-// Sorts the greatest keys first, at least as many as can be symbols.
+// Sorts keys in descending order: all of them, or at least the kMaxSymbols greatest.
 void SortFirst(int32_t* keys, int count, int32_t* sorted) {
   constexpr int kFew = 48;
   if (count > kFew) {
@@ -61,9 +61,9 @@ void SortFirst(int32_t* keys, int count, int32_t* sorted) {
   }
 }
 
-// Finds the code widths of the levels that need the fewest bits for the sample; returns these bits. Dynamic
-// programming from the last level to the first: for each number of symbols that earlier levels use, the best of
-// no further level, a level of one-bit codes, and a level of two-bit codes.
+// Finds the code widths of the levels that need the fewest bits for the sample; returns these bits. Dynamic programming
+// from the last level to the first: for each number of symbols that earlier levels use, it chooses the cheapest of no
+// further level, a level of one-bit codes, and a level of two-bit codes.
 int64_t BestLevels(const Symbol* symbols, int symbol_count, int64_t count, uint8_t* code_bits) {
   int64_t remaining[kMaxSymbols + 1];   // bytes that are not among the first s symbols
   remaining[0] = count;

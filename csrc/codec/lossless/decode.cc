@@ -154,7 +154,7 @@ bool Decoder::NextPlanes(void* dst, const void* ref, int64_t n) {
           const int64_t bits_bytes = BitPlaneBytes(1, n);
           bytes += BitPlaneBytes(1, bits_bytes) + entry.set_bytes - bits_bytes;
         }
-        // An encoder sends such a plane raw. The check bounds a block's bytes.
+        // Encoders send a plane raw if its code is not shorter. The check also bounds a block's bytes.
         if (bytes >= plane_bytes[p]) return false;
         plane_bytes[p] = bytes;
       }
@@ -181,7 +181,7 @@ bool Decoder::NextPlanes(void* dst, const void* ref, int64_t n) {
     }
     at += plane_bytes[p];
   }
-  // decode_merge also decodes the last plane's first level, if it can.
+  // decode_merge, if the table has it, also decodes the last plane's first level.
   const int last = info.planes - 1;
   const auto fused = kernels_.decode_merge[static_cast<int>(layout_)];
   const bool fuse = fused != nullptr && headers_[last].code_bits[0] == 2 && n % 64 == 0 &&
@@ -252,7 +252,7 @@ bool Decoder::DecodeEscapes(int p, const BlockEntry& entry, int64_t n, int first
       at += BitPlaneBytes(header.code_bits[levels], counts[levels]);
     }
   }
-  // Copy: hostile bits may read past the escapes.
+  // Copy to padded memory: with invalid bits the kernel may read past the escapes.
   CopyPadded(workspace_.escapes[levels - 1], at, counts[levels]);
   for (int l = levels - 1; l >= first; --l) {
     uint8_t* const into = l == 0 ? workspace_.planes[p] : workspace_.escapes[l - 1];

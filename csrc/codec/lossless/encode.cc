@@ -113,8 +113,8 @@ class SegmentEncoder {
       planes[p] = in_place ? Bytes(at) : workspace_.planes[p];
       if (!headers_[p].coded()) at += RawPlaneBytes(info_.width[p], n);
     }
-    // The same pass encodes the last plane's first level. If no other plane is coded, its position in the
-    // output is known, and the pass writes there.
+    // The same pass encodes the last plane's first level. If no other plane is coded, the output position of the last
+    // plane is known already, and the pass writes there.
     const int last = info_.planes - 1;
     const auto fused = kernels_.split_encode[static_cast<int>(layout_)];
     const bool fuse = fused != nullptr && headers_[last].code_bits[0] == 2 && n % 64 == 0;

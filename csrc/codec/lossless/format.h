@@ -50,7 +50,7 @@ enum class BlockMode : uint8_t {
   kConstant = 0,   // every byte is the first symbol
   kRaw = 1,
   kCoded = 2,
-  kSparse = 3,     // coded; of the first level's bits only the nonzero bytes are sent
+  kSparse = 3,     // coded; only the nonzero bytes of the first level's bits are sent
 };
 
 // An entry has 16 bits, and 16 more for each level of its plane.
@@ -59,7 +59,7 @@ inline constexpr int64_t EntryBytes(int64_t levels) { return 2 + 2 * levels; }
 struct BlockEntry {
   BlockMode mode = BlockMode::kConstant;
   int64_t set_bytes = 0;                 // kSparse: nonzero bytes
-  int64_t escapes[kMaxLevels] = {};      // bytes that each level passes on
+  int64_t escapes[kMaxLevels] = {};      // escaped bytes of each level, which the next level codes
 };
 
 // The bytes of `width` bit planes of `count` values: for each 64 values `width` words of 64 bits; for

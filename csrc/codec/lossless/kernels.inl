@@ -156,7 +156,7 @@ void PackWidth(const uint8_t* in, int64_t count, uint8_t* bits) {
     const Bytes v = LoadBytes(in + i);
     const int64_t piece_bytes = count - i < 64 ? PieceBytes(count - i) : 8;
     for (int b = 0; b < kWidth; ++b) {
-      // Moves bit b to the top of each byte; bits from the byte below end up lower.
+      // Moves bit b to the top of each byte. The shift also moves bits in from the byte below, but not to the top.
       const auto shifted = [&](int k) { return Negative(U8(U16(v.part[k]) << (7 - b))); };
       Store(bits, Bits64<uint8_t>(shifted) & LowBits(count - i));
       bits += piece_bytes;

@@ -13,7 +13,7 @@ namespace jaxccomp::lossless {
 inline constexpr int64_t kMaxBlockBytes = kBlockWords * 8 + 8 * kMaxPlanes;
 
 struct alignas(64) Workspace {
-  // The distance of planes is not a multiple of 4 KiB, so that they do not compete for the same cache sets.
+  // The distance between planes is not a multiple of 4 KiB, so that they do not compete for the same cache sets.
   uint8_t planes[kMaxPlanes][kBlockWords + 2 * kPadBytes];
   uint8_t escapes[kMaxLevels][kBlockWords + 2 * kPadBytes];
   // The last plane's first level, if encoded before its position in the output is known.

@@ -22,7 +22,7 @@ enum class Type : int32_t {
   kBytes = 1, kUInt16 = 3, kUInt32 = 5, kFloat16 = 10, kFloat32 = 11
 };
 
-// Not the default, which may choose a hardware engine that does not report invalid input.
+// The default may choose a hardware engine, which does not report invalid input.
 inline constexpr int32_t kDecodeByKernels = 2;
 
 // Unused bytes are 0.

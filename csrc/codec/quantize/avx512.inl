@@ -1,6 +1,6 @@
 // Hand-written AVX-512 loops where the compiler vectorises badly. A part of kernels.inl.
 
-constexpr __mmask16 kAll = 0xffff;   // for masked intrinsics: g++ 12's header causes warnings with the others
+constexpr __mmask16 kAll = 0xffff;   // for masked intrinsics: g++ 12 warns in its own header about unmasked ones
 
 // Lane l of the result is the greatest lane of v[l]. Each step combines two vectors into one, with half
 // the lanes of each.
@@ -69,7 +69,7 @@ inline void EncodeVectors(const Bits* x, uint32_t keep, float inverse, const uin
   const auto code = [=](int64_t at) {
     return CodeVector<Coder>(x + at, keep, inverse, Coder::kStochastic ? random + at : nullptr);
   };
-  if constexpr (kBytes < 16) {   // 8: a vector has the values of two codes of the bytes
+  if constexpr (kBytes < 16) {   // kBytes is 8: one vector of values fills two codes of each byte
     const __m512i codes =
         Select(3, code(0), _mm512_maskz_slli_epi32(kAll, code(16), 4));
     const __m256i low = _mm512_maskz_extracti64x4_epi64(0xf, codes, 0);

@@ -61,7 +61,7 @@ inline void FindGreatest(const Bits* values, int blocks, Scales* scales) {
   }
 }
 
-// Keeps NaN.
+// Clamps to +-limit; keeps NaN.
 inline float Limited(float value, float limit) {
   value = limit < value ? limit : value;
   return -limit > value ? -limit : value;

@@ -16,8 +16,8 @@ inline double Total(double* sums) {
   return sums[0];
 }
 
-// Values with none of these bits are below 2^-119 and count as 0. They include all values that a thread
-// may flush, also when float64 is rounded.
+// Values with none of these bits are below 2^-119 and count as 0. A thread flushes only such values, also when it
+// rounds float64 to float.
 constexpr uint32_t kCounted = 0x7c000000;
 
 // Adds the value to one sum and 0 to the other.

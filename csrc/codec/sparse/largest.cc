@@ -45,8 +45,8 @@ class TableWriter {
 
   bool full() const { return left_ == 0; }
 
-  // Adds the value if `keep`. Without a branch: always writes it; unless `keep`, the next one overwrites it. So the
-  // writer must not be full.
+  // Adds the value if `keep`. Branch-free: always writes the value, and advances only if `keep`. The writer must
+  // therefore not be full.
   void Add(uint16_t offset, Word word, bool keep) {
     Store(offset, offsets_);
     Store(word, values_);

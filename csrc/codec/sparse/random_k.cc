@@ -42,7 +42,7 @@ std::uint64_t Scaled(DType dtype, uint64_t word, int64_t factor) {
   }
 }
 
-// Unbiased values are multiplied at each encoding, so that encoding decoded values again needs new positions.
+// Each unbiased encoding scales the kept values, so that encoding decoded values again needs new positions.
 bool Unbiased(const CodecOptions& options) { return options.Text("unbiased") == "true"; }
 
 class RandomK final : public SparseCodec {

@@ -16,7 +16,7 @@ void Scatter(Positions positions, const std::byte* values, int64_t kept, std::by
   }
 }
 
-// Subtracts the sent values from the ones at their positions in `dst`.
+// Subtracts the sent values from the values at the same positions of `dst`.
 template <typename Word, typename Positions>
 void ScatterLost(Positions positions, const std::byte* values, int64_t kept, DType dtype, std::byte* dst) {
   alignas(64) Word piece[kMergeValues];

@@ -1,8 +1,8 @@
 // Runs the schedules of all ranks of an operation on symbols (symbols.h), without memory or network.
 //
-// Tasks run in random order within their dependencies. Messages are synchronous: send and receive complete
-// together when both are ready. No transport is stricter, so schedules that do not deadlock here deadlock on
-// none. Tasks wait for temporary memory as in the executor (memory_limits.h).
+// Tasks run in random order within their dependencies. Messages are synchronous: send and receive complete together
+// when both are ready. Every transport buffers at least as much, so a schedule that does not deadlock here does not
+// deadlock on any transport. Tasks wait for temporary memory as in the executor (memory_limits.h).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct World {
   int64_t chunk_bytes = int64_t{1} << 40;  // for the memory bound (memory_limits.h)
   bool shared_memory = false;  // Input block 0 and Output block 0 are the same
   bool exact = false;          // the codec is lossless
-  bool carries = false;        // residuals of the last call are an operand, in the memory of Residual
+  bool carries = false;        // the last call's residuals are also operands, in the memory of Residual
 
   // The number of cells before an address.
   int64_t CellsBefore(int64_t address) const;
@@ -37,7 +37,7 @@ void CutAtSlots(World* world);
 struct Outcome {
   std::string error;                          // empty: all tasks ran
   std::vector<std::vector<Block>> output;     // by rank and block
-  // By rank, block and cell: the values whose compression errors Residual contains.
+  // By rank, block and cell of Residual: the values whose compression errors the cell contains.
   std::vector<std::vector<std::vector<std::vector<int>>>> lost;
   std::vector<char> finished;                 // by rank: whether all its tasks ran
   int64_t encoded_bytes = 0;                  // over all ranks

@@ -38,7 +38,7 @@ class Expressions {
     last_final_ = final;
     return last_id_ = Intern(key, leaves);
   }
-  // The encodings on the way to a value, each as often as it contributes.
+  // The encodings that contribute to a value, each as often as it contributes.
   std::vector<int> Encoded(int id) const {
     std::vector<int> encoded;
     std::vector<int> open = {id};

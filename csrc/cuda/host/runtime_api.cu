@@ -55,8 +55,8 @@ class RuntimeApi final : public CudaApi {
 
   std::string Describe(int error) const override { return Words(error); }
 
-  // Pushes a context instead of calling cudaSetDevice: restoring the previous device would create a context there,
-  // even if it was only the default.
+  // Pushes a context instead of calling cudaSetDevice: End would have to restore the previous device, which would
+  // create a context there even if the program never used that device.
   int Begin() override { return Seen(driver_.push_context(context_)); }
   void End() override {
     CUcontext own;
@@ -137,8 +137,8 @@ Status RuntimeApi::CheckAbilities(int ordinal) const {
   return Status::Ok();
 }
 
-// A separate pool that never returns memory to the driver, which may wait for the whole device. A stream reuses
-// memory of another stream only when it is free already, so that no stream waits for another.
+// A separate pool that never returns memory to the driver: the driver may wait for the whole device. A stream reuses
+// another stream's memory only after that memory is free, so that no stream waits for another.
 int RuntimeApi::MakePool(int ordinal) {
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;

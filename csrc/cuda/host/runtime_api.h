@@ -1,5 +1,5 @@
-// CudaApi of a GPU, implemented with CUDA's runtime, and where that has no function with the driver, whose functions
-// are looked up at run time: the library is not linked to it.
+// CudaApi of a GPU, implemented with CUDA's runtime. Functions that the runtime lacks are looked up in the driver at
+// run time: the library is not linked to the driver.
 #pragma once
 
 #include <memory>

@@ -117,7 +117,8 @@ class StageRun {
       return status;
     }
     status = {status.code(), WithName(status.message())};
-    // Other ranks wait for this one: report the failure, unless the operation failed in the engine, which reports it.
+    // Other ranks wait for this rank: report the failure to them. If the operation failed in the engine, the engine has
+    // reported it.
     if (!failed_in_engine_) engine_.Break(*site_.site, call_.device, status);
     for (Slot& slot : slots_) {
       if (slot.over.valid()) static_cast<void>(slot.over.get());
@@ -133,6 +134,8 @@ class StageRun {
     if (Status status = Prepare(); !status.ok()) return status;
     size_t filled = 0, started = 0, ended = 0;
     while (ended < parts_.size()) {
+      // Part k reuses the slot of part k - kSlots, so that part must have ended. The stream orders the kernels that
+      // read the slot before the copies that overwrite it.
       for (; filled < parts_.size() && filled < ended + kSlots; ++filled) {
         if (Status status = Fill(filled); !status.ok()) return status;
       }
@@ -249,7 +252,8 @@ class StageRun {
             packed ? PackedBytes(*site_.codec, tensor.dtype, count) : slice.bytes};
   }
 
-  // Takes pinned memory for a part, and queues the copies and kernels that write the operands there.
+  // Takes pinned memory for a part, queues the copies and kernels that write the operands there, and records `filled`.
+  // Start waits for `filled`, so all earlier kernels that read the slot have then ended.
   Status Fill(size_t number) {
     const StagePart& part = parts_[number];
     Slot& slot = SlotOf(number);
@@ -357,7 +361,7 @@ class StageRun {
     tensor.bytes = staged.bytes();
     tensor.rows = staged.slice->rows;
     if (staged.packed) tensor.dtype = kPackedDType;
-    // The operation's codec encodes kPackedDType: give raw bytes another dtype, so that it ignores them.
+    // The operation's codec encodes kPackedDType: give raw bytes another dtype, so that the codec ignores them.
     else if (tensor.dtype == kPackedDType) tensor.dtype = DType::kUInt8;
     return tensor;
   }
@@ -380,7 +384,7 @@ class StageRun {
         const std::byte* const at = staged.at(block);
         int64_t bytes = 0;
         std::memcpy(&bytes, at, sizeof(bytes));
-        if (bytes == 0) {   // no rank has sent to this one
+        if (bytes == 0) {   // no rank has sent to this rank: the result is zeros
           Status status = gpu_.Zero(staged.values(block), staged.slice->bytes, stream_);
           if (!status.ok()) return status;
           continue;

@@ -8,7 +8,8 @@
 
 namespace jaxccomp::cuda {
 
-// The two top bits of a word: its number is the block's own, or includes all earlier blocks. 0: not written yet.
+// The state in the two top bits of a word: its number is the block's own, or includes all earlier blocks; 0: not
+// written yet.
 inline constexpr uint64_t kOwn = uint64_t{1} << 62, kInclusive = uint64_t{2} << 62;
 inline constexpr uint64_t kNumberMask = kOwn - 1;
 

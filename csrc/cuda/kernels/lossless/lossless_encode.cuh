@@ -27,7 +27,7 @@ struct alignas(16) EncodeShared {
   uint64_t sums[kWarps];
   uint64_t offset;
   uint32_t ticket;             // the number of the segment
-  // Facts of the segment, not in registers, since encoding the levels of a plane needs all registers.
+  // The segment's state, not in registers, since encoding the levels of a plane needs all registers.
   uint32_t coded;              // bit p: plane p is coded
   int32_t header_bytes;        // including the kind
   int32_t index_bytes;         // of a block
@@ -351,7 +351,7 @@ struct EncodeKernel {
       }
       count = escapes;
     }
-    // Raw, if the levels alone or together with the last escapes are not shorter.
+    // Send the plane raw unless its levels and the last escapes together are shorter.
     if (mode != BlockMode::kConstant && (level < levels || used + count >= raw_bytes)) {
       mode = BlockMode::kRaw;
     }

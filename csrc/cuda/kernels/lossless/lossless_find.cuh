@@ -1,9 +1,9 @@
 // The first two kernels of decoding, which find the start of each segment. A segment's headers give its size, and so
-// the start of the next one. Segments also have a recognisable form, so that a search can find one in the middle of
-// the payload. In the first kernel each thread block searches a segment in its region of the payload, and follows the
-// chain of segments to the region's end. The second kernel, a single thread block, joins the chains, starting at the
-// payload's first segment; where a region has no chain or another one, it parses segments itself. The result is always
-// the same as of parsing all segments from the first one.
+// the start of the next one. Segments also have a recognisable form, so that a search can find one in the middle of the
+// payload. In the first kernel each thread block searches a segment in its region of the payload, and follows the chain
+// of segments to the region's end. The second kernel, a single thread block, joins the chains, starting at the
+// payload's first segment; where a region has no chain, or a chain that starts elsewhere, this kernel parses segments
+// itself. The result is always as if all segments were parsed in order.
 #pragma once
 
 #include "cuda/kernels/lossless/lossless_parse.cuh"
@@ -238,7 +238,7 @@ struct JoinKernel {
   }
 
   // Follows the chain of region `first`, whose first segment is number `segment`, and all chains that start where the
-  // chain before ends, by pointer jumping: each round doubles the reach.
+  // previous chain ends, by pointer jumping: each round doubles the reach.
   JAXCCOMP_DEVICE void FollowChains(JoinShared& shared, int first, int64_t segment, int64_t full,
                                     int64_t size) const {
     const int r = static_cast<int>(Thread());
