@@ -1,6 +1,6 @@
 """Starts a module of the launcher: ``python -IS start.py MODULE ARGUMENT ...``.
 
-It runs before the program and must not import JAX, which reads the environment. So it does not run
+It sets the environment that JAX reads, so it must not import JAX. It therefore does not run
 ``jaxccomp/__init__.py``.
 """
 
