@@ -103,7 +103,7 @@ class Communicator:
 
         All survivors call it together, after an error that names a lost member. Members that have
         ended, failed or died are left out. It works as MPIX_Comm_shrink of MPI's fault tolerance
-        (ULFM), with one exception: the result may contain a member that is lost at the very end; the
+        (ULFM) with one exception: the result may contain a member that is lost at the very end; the
         next operation then fails on all members. Processes that joined by a coordinator decide by
         consensus, so at most one part of a partitioned network continues.
 

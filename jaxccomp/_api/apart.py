@@ -1,9 +1,9 @@
-"""Memory of independent operations: none waits for another because XLA reuses memory.
+"""Memory of independent operations: no operation waits for another because XLA reuses memory.
 
-XLA on CPUs starts what is ready, but assigns memory in the order of one sequential schedule. That
-order may use the results of a first operation before it computes the operands of a second one. Then
-these operands may get memory that becomes free only then, and the second operation waits for the
-first. Tokens put all uses of results after all operands, in that order.
+XLA on CPUs starts each computation when its inputs are ready, but assigns memory in the order of
+one sequential schedule. If that schedule uses the results of a first operation before it computes
+the operands of a second one, the operands may reuse memory of these results, and the second
+operation waits for the first. Tokens order all operands before all uses of results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run_apart(
     """Run independent operations.
 
     Args:
-      operands: of each operation.
+      operands: the operands of each operation.
       run: ``run(number, operands)`` binds operation ``number`` and returns its results.
 
     Returns:
@@ -46,7 +46,7 @@ def run_apart(
 def _passed(
     values: list[Array], tokens: Sequence[Array], *, token: bool
 ) -> tuple[list[Array], list[Array]]:
-    """Return values, and a token if one is wanted; constants need none."""
+    """Return values, and a token if requested; constants need none."""
     places = [i for i, value in enumerate(values) if _jax.is_tracer(value)]
     if not places or not (tokens or token):
         return values, []
@@ -78,7 +78,7 @@ def _batch(_: Any, values: Any, dims: Any, **params: Any) -> tuple[list[Array], 
 
 
 def _lower(ctx: Any, *operands: Any, tokens: int, token: bool) -> Any:
-    """Lower to a call that does nothing; operands that XLA would have to copy bypass it."""
+    """Lower to a no-op call; operands that XLA would have to copy bypass the call."""
     count = len(operands) - tokens
     if _jax.platforms(ctx) != (CPU.name,) or not engine.available():
         extra = [jnp.zeros(1, jnp.uint8)] * token

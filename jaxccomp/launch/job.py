@@ -87,8 +87,8 @@ def print_line(rank: int | None, line: str, is_error: bool) -> None:
 def run(job: Job, show: Show = print_line) -> Outcome:
     """Run a job to its end.
 
-    The first failure of a rank, the deadline, and SIGINT, SIGTERM and SIGHUP (which are forwarded to
-    ranks) end the job: all ranks are asked to end, and killed after a few seconds.
+    The first failure of a rank, the deadline, and SIGINT, SIGTERM and SIGHUP (which are forwarded
+    to ranks) end the job: all ranks are asked to end, and killed after a few seconds.
 
     Args:
       job: the job.

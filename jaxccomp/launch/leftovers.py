@@ -50,8 +50,8 @@ def wait(done: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
 class SharedFiles:
     """Files that MPI creates in shared memory for a job, and leaves when the job is killed.
 
-    A file belongs to the job if it did not exist before the job and `look` has found it in use by one
-    of the job's processes. Processes of concurrent jobs use other files.
+    A file belongs to the job if it did not exist before the job and `look` has found it in use by
+    one of the job's processes. Processes of concurrent jobs use other files.
 
     Args:
       mark: the job tag in the environment of the job's processes.

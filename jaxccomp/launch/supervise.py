@@ -56,8 +56,8 @@ def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
 def _end_with(pid: int, mark: str) -> None:
     """Wait until the launcher has ended, then end its job.
 
-    A killed launcher cannot end the job. The kernel then signals mpiexec, but Open MPI's mpiexec may
-    hang when it ends.
+    A killed launcher cannot end the job. The kernel then signals mpiexec, but Open MPI's mpiexec
+    may hang when it ends.
     """
     try:
         launcher = os.pidfd_open(pid)

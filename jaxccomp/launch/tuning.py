@@ -32,7 +32,7 @@ class Case:
       processes: the number of processes on each device.
       batch: samples of each replica in a step.
       replicas: the number of replicas in each process (``vmap``).
-      mps: whether it runs under MPS; None on the CPU.
+      mps: whether it runs under MPS; None if MPS does not matter.
       why_not: why it cannot be measured; "" if it can.
     """
 

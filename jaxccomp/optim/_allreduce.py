@@ -53,16 +53,17 @@ def allreduce_gradients(
     On the wire: one `jaxccomp.allreduce` or `jaxccomp.allreduce_with_feedback` of all gradients
     with the same codec; with ``bucket_bytes`` one per bucket.
 
-    The state is empty; with error feedback a `FeedbackState` of 4 bytes per parameter, which differs
-    between ranks: call ``init`` inside ``shard_map`` too, and save the state of every rank. With a
-    policy that has rules for later steps, the state is a `PolicyState`.
+    The state is empty; with error feedback a `FeedbackState` of 4 bytes per parameter, which
+    differs between ranks: call ``init`` inside ``shard_map`` too, and save the state of every rank.
+    With a policy that has rules for later steps, the state is a `PolicyState`.
 
     Args:
       op: as for `jaxccomp.allreduce`; with error feedback "sum" or "mean".
       error_feedback: whether the codec's loss is added to the next gradients.
       bucket_bytes: the approximate size of a bucket; each bucket is one call. Buckets of the last
         layers are sent while gradients of the first layers are still computed (Li et al. 2020,
-        PyTorch Distributed). Leaves are sorted by path, descending; numbers in paths compare as numbers.
+        PyTorch Distributed). Leaves are sorted by path, descending; numbers in paths compare as
+        numbers.
         Default: all gradients in one call.
       policy: a sequence of `Rule`. The first rule that matches a leaf sets its codec; leaves
         without a rule use ``codec``. A leaf's codec changes at the same step on all ranks.

@@ -82,8 +82,8 @@ def diloco(
       mesh: with ``axis_name``, the mesh that has this axis: the parameters of ``step`` then have a
         leading axis with one row per device. With ``axis_name`` and without ``mesh``, call ``step``
         inside ``shard_map``.
-      exclude_nonfinite: whether to exclude a rank whose parameters are not finite from the mean. The
-        excluded rank gets the others' result. This takes one more `jaxccomp.allreduce`, of one
+      exclude_nonfinite: whether to exclude a rank whose parameters are not finite from the mean.
+        The excluded rank gets the others' result. This takes one more `jaxccomp.allreduce`, of one
         number.
       residual_dtype: as for `allreduce_gradients`.
 

@@ -39,7 +39,7 @@ def powersgd(
     Compression for Distributed Optimization", algorithms 1 and 2, with warm start).
 
     On the wire: two calls of `jaxccomp.allreduce`. A matrix of m rows and n columns takes
-    ``rank * (m + n)`` values instead of ``m * n``. The first call also sends the uncompressed leaves.
+    ``rank * (m + n)`` values instead of ``m * n``. The first call also sends uncompressed leaves.
 
     Args:
       rank: the rank of the approximation.

@@ -79,10 +79,10 @@ def participants(
 class Quorum:
     """Outer steps that wait for late ranks only for a limited time.
 
-    An outer step waits for all ranks, but at most ``grace_seconds`` after a quorum has arrived. Then
-    the ranks that have arrived do the step, with the mean over these ranks. A late rank takes part
-    in the next step: an up-to-date rank sends it the newest outer parameters and the state of the
-    outer optimiser, and the late rank applies its own changes to them, ``newest + (own - old)``.
+    An outer step waits for all ranks, but at most ``grace_seconds`` after a quorum has arrived.
+    Then the ranks that have arrived do the step, with the mean over these ranks. A late rank takes
+    part in the next step: an up-to-date rank sends it the newest outer parameters and the state of
+    the outer optimiser, and the late rank applies its changes to them, ``newest + (own - old)``.
     In the mean these changes have the same weight as another rank's, so no changes are dropped.
     The outer parameters have the same bits on all participants of a step.
 
@@ -123,7 +123,7 @@ class Quorum:
           timeout_seconds: the time to wait for a quorum; at least the training time between two
             outer steps, since a late rank waits for the next step. Default: the option
             ``timeout_seconds``.
-          name: the prefix of the communicators' names; the same on all ranks, and different for each
+          name: prefix of the communicators' names; the same on all ranks, and different for each
             `Quorum` that exists at the same time.
 
         Raises:

@@ -74,8 +74,8 @@ def resize_residuals(state: Any, ranks: int, op: str = "mean") -> Any:
     of ranks, rows are scaled to keep their mean.
 
     Args:
-      state: an optimiser's state, stacked by `stack_residuals` under ``shard_map``, or restored from
-        a checkpoint of such a state: residuals have a row for each rank.
+      state: an optimiser's state, stacked by `stack_residuals` under ``shard_map``, or restored
+        from a checkpoint of such a state: residuals have a row for each rank.
       ranks: the new number of rows.
       op: the ``op`` of `allreduce_gradients`: "mean" or "sum".
 

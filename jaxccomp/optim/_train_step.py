@@ -68,8 +68,9 @@ def train_step(
       bucket_bytes: as for `allreduce_gradients`.
       policy: as for `allreduce_gradients`.
       mesh: with ``axis_name``, the mesh that has this axis.
-      has_aux: whether ``loss`` has auxiliary output, as for ``jax.grad``. The output is not reduced:
-        between processes ``step`` returns this rank's output, with ``mesh`` a row per device.
+      has_aux: whether ``loss`` has auxiliary output, as for ``jax.grad``. The output is not
+        reduced: between processes ``step`` returns this rank's output, with ``mesh`` a row per
+        device.
       residual_dtype: as for `allreduce_gradients`.
 
     Returns:
