@@ -68,8 +68,8 @@ class Call:
     # Whether residuals of the previous call follow the operands, to which they are added. They and
     # all results have the dtype of the residuals.
     carries: bool = False
-    # The program's line, of a call that is run eagerly; "" in programs, whose operations have it.
-    # JAX compiles equal eager calls once, so without it the first line would stand for all.
+    # The source line of an eager call; "" in traced programs, whose equations have the line. JAX
+    # compiles equal eager calls once: without this field all of them would have the first line.
     line: str = ""
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class Call:
         """The v-variant with these block sizes.
 
         Between processes its shapes differ from rank to rank, and so do the compiled programs.
-        Only the order of the program's text is the same on all ranks, so calls match in that order.
+        Only the order in the program's text is the same on all ranks, so calls match in that order.
         """
         return self.replace(counts=counts, ordered=self.ordered or self.comm is not None)
 
@@ -113,7 +113,7 @@ def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Se
 
 
 def reduced_values(call: Call, operands: Sequence[T]) -> Sequence[T]:
-    """Values of the dtypes that travel: the operands, or the residuals that are added to them."""
+    """Values of the dtypes that are sent: the operands, or the residuals that are added to them."""
     sent, others = split_references(call, operands)
     return others if call.carries else sent
 
@@ -162,8 +162,8 @@ def with_likes(call: Call, sent: int, likes: int) -> Call:
 def rows(call: Call) -> tuple[int, int]:
     """Rows along axis 0 of a v-variant's operand and result on this rank.
 
-    Under a communicator these are this rank's own; along an axis all ranks have the shape of the
-    largest, and rows beyond a rank's own are zero.
+    Under a communicator these are this rank's counts. Along an axis all ranks have the greatest
+    count, and rows beyond a rank's own count are zero.
     """
     if call.collective == "alltoallv":
         n = call.size

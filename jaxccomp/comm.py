@@ -1,4 +1,4 @@
-"""Communicators, and `init`, by which a process joins the others.
+"""Communicators, and `init`, which connects this process to the others.
 
 ``init`` detects ``jax.distributed``, MPI, or neither, and passes rank and size to the engine. It is
 collective. The first operation calls it; call it near the start of a program to make the time
@@ -89,8 +89,8 @@ class Communicator:
         # Freed names are not used again, so all members must know which names any member has freed.
         freed = state.freed_groups(self.name)
         table = state.share(self, (-1 if color is None else color, key, freed))
-        # Every rank counts, also with color None, so that later names agree. The same split made
-        # again gives an equal communicator, so programs are not recompiled.
+        # Every rank counts, also with color None, so later names are equal on all ranks. Repeating
+        # a split gives an equal communicator, so programs are not recompiled.
         serial = state.serial(self.name, table)
         if color is None:
             return None
@@ -99,12 +99,13 @@ class Communicator:
         return _known(Communicator(f"{self.name}/{color}:{serial}", processes, self.order))
 
     def shrink(self, *, timeout_seconds: float | None = None) -> Communicator:
-        """The surviving members (not ended, failed or dead), in the same order.
+        """Returns a communicator of the surviving members, in the same order.
 
-        All survivors call it together, after an error that names a lost member. It is
-        MPIX_Comm_shrink of MPI's fault tolerance (ULFM), with one exception: the result may contain
-        a member that is lost at the very end; the next operation then fails on all members.
-        Processes that have met at a coordinator decide by consensus, so two parts never both go on.
+        All survivors call it together, after an error that names a lost member. Members that have
+        ended, failed or died are left out. It works as MPIX_Comm_shrink of MPI's fault tolerance
+        (ULFM) with one exception: the result may contain a member that is lost at the very end; the
+        next operation then fails on all members. Processes that joined by a coordinator decide by
+        consensus, so at most one part of a partitioned network continues.
 
         Shrinking the world replaces it (`jaxccomp.world`). Pass communicators to jitted functions
         as static arguments: a function that was traced with the old world still uses it.
@@ -114,12 +115,12 @@ class Communicator:
             operation with a lost member. Default: the option ``init_timeout_seconds``.
 
         Returns:
-          A new communicator with a message space of its own; another one in each call.
+          A communicator with a message space of its own; each call returns a new one.
 
         Raises:
-          InitializationError: when a live member has not called it in time.
-          CutOffError: when this process is not in the majority that goes on, because it does not
-            reach the others, or they have dropped it.
+          InitializationError: when a live member has not called `shrink` in time.
+          CutOffError: when this process is not in the surviving majority, because it cannot reach
+            the others, or the others have removed it.
 
         Example:
           >>> import jaxccomp
@@ -132,16 +133,16 @@ class Communicator:
         return _succeeds(self, state.shrink(self, make, timeout_seconds))
 
     def admit(self, group: str = "world", *, timeout_seconds: float | None = None) -> Communicator:
-        """The members, and all processes that wait to join them.
+        """Returns a communicator of the members and all processes that wait to join them.
 
-        All members call it together, for instance once a step; it costs each one small message if
-        no process waits. Members keep their ranks, and new processes follow them. New processes
-        have no values yet: see `jaxccomp.sync.replicate`.
+        All members call it together, for instance once a step. If no process waits, each member
+        sends one small message. Members keep their ranks; new processes get the ranks after them,
+        and have no values yet: see `jaxccomp.sync.replicate`.
 
-        Admitting to the world replaces it (`jaxccomp.world`), on old and new members.
+        Admitting processes to the world replaces the world (`jaxccomp.world`) on all members.
 
         Args:
-          group: the group that waiting processes have named (``jaxccomp.init(join=...)``).
+          group: the name that waiting processes have passed to ``jaxccomp.init(join=...)``.
           timeout_seconds: how long to wait for the other members. Default: the option
             ``init_timeout_seconds``.
 
@@ -149,8 +150,8 @@ class Communicator:
           A communicator with a message space of its own; this one itself if no process waits.
 
         Raises:
-          CommunicatorError: if processes have not met by ``jaxccomp.init(coordinator=...)``.
-          InitializationError: when a member has not called it in time, or is lost.
+          CommunicatorError: if processes have not joined by ``jaxccomp.init(coordinator=...)``.
+          InitializationError: when a member has not called `admit` in time, or is lost.
 
         Example:
           >>> import jaxccomp
@@ -172,18 +173,18 @@ class Communicator:
         return _succeeds(self, state.memberships.admit(self, group, make, timeout_seconds))
 
     def ordered(self) -> Communicator:
-        """The same members, matching operations in program order.
+        """Returns a communicator of the same members that matches operations in program order.
 
-        For programs that differ between ranks. Each jitted call then carries an ordered JAX
-        effect, which costs some hundred microseconds.
+        Use it if ranks run different programs. Each jitted call then has an ordered JAX effect,
+        which costs a few hundred microseconds.
         """
         return dataclasses.replace(self, order="program")
 
     def duplicate(self, name: str) -> Communicator:
-        """The same members in the same order, with a message space of its own; not collective.
+        """Returns a communicator of the same members with its own message space; not collective.
 
-        Messages on it never match messages on this communicator, or on a duplicate of another name.
-        So libraries can separate their messages from the program's.
+        Ranks stay the same. Messages on it never match messages on this communicator, or on a
+        duplicate of another name, so a library can separate its messages from the program's.
 
         Args:
           name: the same on all members. The same name again gives the same communicator.
@@ -210,9 +211,9 @@ class Communicator:
     def free(self) -> None:
         """Frees this communicator, here and in the engine; not collective.
 
-        Each member frees it when it no longer needs it. From then on operations on it raise here,
-        and on members that wait for this one. Its name is not used again. The ``ordered()`` form
-        has the same name and is freed with it.
+        Each member calls it when it no longer needs the communicator. Later operations on the
+        communicator raise an error, here and on members that wait for this process. The name is not
+        used again. The ``ordered()`` form has the same name and is freed with it.
 
         Raises:
           CommunicatorError: for the world, and while this process runs an operation on it.
@@ -226,16 +227,16 @@ class Communicator:
 
     @classmethod
     def from_mpi4py(cls, comm: Any) -> Communicator:
-        """The communicator of an mpi4py intra-communicator.
+        """Returns the communicator for an mpi4py intra-communicator.
 
-        Each MPI communicator has a message space of its own here, too: messages sent on one are
-        never received on its duplicate. Collective over ``comm`` the first time, as its members
-        agree on a name; later calls look the name up. COMM_WORLD is the world.
+        Each MPI communicator has its own message space here as well: messages sent on one are never
+        received on its duplicate. The first call is collective over ``comm``, since its members
+        negotiate a name; later calls look the name up. COMM_WORLD is the world.
 
         Messages are sent on a duplicate of COMM_WORLD, not on ``comm`` itself.
 
         Args:
-          comm: any communicator of mpi4py with one group, all of whose members call this.
+          comm: an intra-communicator of mpi4py; all its members call this.
 
         Raises:
           CommunicatorError: for a communicator that cannot be used, with the reason.
@@ -245,7 +246,7 @@ class Communicator:
 
 
 def _succeeds(before: Communicator, after: Communicator) -> Communicator:
-    """Makes ``after`` known to the engine, and the world if ``before`` was the world."""
+    """Registers ``after`` with the engine; it becomes the world if ``before`` was the world."""
     state = _joined()
     if before.name == state.current[0] and after.name != before.name:
         state.current = (after.name, after.processes, after.order)
@@ -287,13 +288,13 @@ def _from_mpi4py(comm: Any) -> Communicator:
 
 _lock = threading.RLock()
 _state: _world.World | None = None
-_forked = False  # whether this process was forked from one that had joined
+_forked = False  # whether this process was forked after its parent had joined
 
 
 def _after_fork() -> None:
     global _forked, _lock
     _forked = _state is not None
-    _lock = threading.RLock()  # a thread that only the parent has may hold it
+    _lock = threading.RLock()  # a thread of the parent may hold the inherited lock
 
 
 if hasattr(os, "register_at_fork"):
@@ -364,11 +365,11 @@ def init(
             default = config.get("init_timeout_seconds")
             timeout = default if timeout_seconds is None else timeout_seconds
             if config.get("check_launches"):
-                # Then the launch happens while the Python stack still shows its call site.
+                # Synchronous dispatch: the Python stack shows the call site of each launch.
                 jax.config.update("jax_cpu_enable_async_dispatch", False)
             coordinator = config.get("coordinator") if coordinator is None else coordinator
             if coordinator:
-                from jaxccomp._elastic import join as _elastic  # no other program loads it
+                from jaxccomp._elastic import join as _elastic  # needed only with a coordinator
 
                 _state = _elastic.join(coordinator, rank, size, join, secret, timeout)
             else:
@@ -380,7 +381,7 @@ def init(
 
 
 def _refuse_group(rank: int | None, size: int | None, join: str | None, secret: str | None) -> None:
-    """Raises for arguments of `init` that take a coordinator."""
+    """Raises if an argument of `init` that needs ``coordinator`` is given without it."""
     join = config.get("join") if join is None else join
     given = {"rank": rank, "size": size, "join": join or None, "secret": secret}
     if named := [f"{name}=" for name, value in given.items() if value is not None]:
@@ -390,15 +391,17 @@ def _refuse_group(rank: int | None, size: int | None, join: str | None, secret: 
 
 
 def world() -> Communicator:
-    """The communicator of all processes; calls `init` if the program has not.
+    """Returns the communicator of all processes; calls `init` if the program has not.
 
-    After `Communicator.shrink` or `Communicator.admit` of the world it is their result.
+    `Communicator.shrink` and `Communicator.admit` of the world replace it by their result.
     """
     return Communicator(*_joined().current)
 
 
 def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Communicator:
-    """``comm``, or the world for None; checked and known to the engine. Joins if necessary.
+    """Checks ``comm`` (default: the world), registers it with the engine and returns it.
+
+    Joins the other processes first if necessary.
 
     Args:
       comm: a communicator or None.
@@ -428,9 +431,9 @@ def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Co
 
 
 def regrouped(comm: Communicator, processes: tuple[int, ...], epoch: str = "") -> Communicator:
-    """A communicator of these members of ``comm``, to be agreed on by `Communicator.shrink`.
+    """Returns a communicator of these members of ``comm``, as input for `Communicator.shrink`.
 
-    `shrink` also works if some members pass other processes. `Communicator.admit` works, too.
+    `shrink` and `Communicator.admit` work on it even if members pass different processes.
 
     Args:
       comm: a communicator of the group.
@@ -443,9 +446,9 @@ def regrouped(comm: Communicator, processes: tuple[int, ...], epoch: str = "") -
 
 
 def taken_in(group: str) -> Communicator | None:
-    """The communicator of the group that this process has joined; None if it has joined none.
+    """Returns the communicator of the group that this process has joined, or None.
 
-    Returned once; the caller owns it.
+    Returns each communicator once; the caller owns it.
     """
     state = _joined()
     if state.joined_group != group:
@@ -462,7 +465,7 @@ def participants(
     wait_for_all: bool,
     timeout_seconds: float | None,
 ) -> Any:
-    """The members that take part in the next step; the first member decides."""
+    """Returns the members of the next step, as decided by the first member."""
     timeout = config.get("timeout_seconds") if timeout_seconds is None else timeout_seconds
     state = _joined()
     if state.memberships is None and comm.size > 1:
@@ -477,23 +480,23 @@ def participants(
 
 
 def waiting(group: str) -> int:
-    """The number of processes that wait at this one to join the group."""
+    """Returns how many processes wait at this process to join the group."""
     memberships = _joined().memberships
     return 0 if memberships is None else memberships.waiting(group)
 
 
 def why_unreachable() -> str:
-    """Why the engine has no transport to other processes; empty if it has one or needs none."""
+    """Returns why no transport reaches other processes; empty if one does or none is needed."""
     return _joined().unreachable
 
 
 def has_mpi() -> bool:
-    """Whether the processes have joined by MPI, so that its own collectives are available."""
+    """Returns whether the processes have joined by MPI, so MPI's collectives are available."""
     return _joined().mpi is not None
 
 
 def hosts() -> tuple[int, ...]:
-    """By rank of the world, the lowest rank on its host.
+    """Returns, for each rank of the world, the lowest rank on the same host.
 
     Example:
       >>> import jaxccomp
@@ -504,27 +507,27 @@ def hosts() -> tuple[int, ...]:
 
 
 def planner() -> _world.Planner | None:
-    """The planner of the profile that all ranks share; None without a profile."""
+    """Returns the planner of the profile that all ranks share; None without a profile."""
     return _joined().planner
 
 
 def plans() -> _world.Plans | None:
-    """The pinned plans that all ranks share; None without any."""
+    """Returns the pinned plans that all ranks share; None without any."""
     return _joined().plans
 
 
 def process_numbers() -> dict[int, int]:
-    """Ranks in the world by JAX's process index."""
+    """Returns the rank in the world for each of JAX's process indices."""
     return _joined().process_of
 
 
 def why_no_cuda() -> str:
-    """Why the engine cannot be used on GPUs; empty if it can. The same on all ranks with GPUs."""
+    """Returns why the engine cannot use GPUs, or ""; the same on all ranks with GPUs."""
     return _joined().no_cuda or platforms.why_no_cuda()
 
 
 def all_have_cuda() -> bool:
-    """Whether the engine's CUDA library is available on all processes.
+    """Returns whether the engine's CUDA library is available on all processes.
 
     Does not call `init`; with several processes it is False before they have joined.
     """

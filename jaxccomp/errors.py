@@ -56,7 +56,7 @@ class CommunicatorError(InvalidArgumentError):
 
 
 class CutOffError(CommunicatorError):
-    """This process is no member of its group any more: others may go on without it."""
+    """This process is no longer a member of its group; the others may continue without it."""
 
 
 class NotDifferentiableError(JaxccompError, NotImplementedError):
@@ -64,7 +64,7 @@ class NotDifferentiableError(JaxccompError, NotImplementedError):
 
 
 class CorruptDataError(JaxccompError, ValueError):
-    """Bytes that are no valid code or frame: cut, altered or foreign."""
+    """Bytes that are no valid encoded buffer or frame: truncated, altered or of another format."""
 
 
 class EngineUnavailableError(JaxccompError, RuntimeError):
@@ -72,11 +72,11 @@ class EngineUnavailableError(JaxccompError, RuntimeError):
 
 
 class JaxHookError(JaxccompError, RuntimeError):
-    """JAX lacks, or has changed, a private part that jaxccomp uses; the text names the hook."""
+    """JAX lacks or has changed a private API that jaxccomp uses; the text names the hook."""
 
 
 class JaxHookWarning(RuntimeWarning):
-    """A feature does not work since JAX has changed a private part that jaxccomp uses."""
+    """A feature does not work because JAX has changed a private API that jaxccomp uses."""
 
 
 class MissingPackageError(JaxccompError, ImportError):

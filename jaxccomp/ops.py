@@ -7,15 +7,15 @@ without concatenating leaves. There are two styles:
 * one process per rank (``mpiexec -n 4 python ...``): ``comm=``, by default the world.
 
 In both, n is the number of ranks. Operations work under ``jit``, ``grad``, ``jvp``, ``vmap``,
-``scan``, ``cond``, ``while_loop`` and ``remat``. Moving data and ``op="sum"`` or ``"mean"`` are
-linear and have derivatives of all orders; leaves of integer type have none. Cotangents are encoded
-like the values, unless ``cotangent_codec`` is given: int8 activations may have exact gradients.
+``scan``, ``cond``, ``while_loop`` and ``remat``. Data movement, sums and means are linear and have
+derivatives of all orders; integer leaves have none. Cotangents are encoded with the codec of the
+values, or with ``cotangent_codec``: int8 activations may have exact gradients.
 
 Dtypes: bool, integers (also int4 and int2), float8, float16, bfloat16, float32, float64, complex64
-and complex128; typed PRNG keys if values are only moved. Every algorithm computes sums of floats
-narrower than float32 in float32, and rounds once. Reductions of float8 send float32 values, or
-their encoding. Leaves of dtype float0 (``jax.grad`` with ``allow_int=True``) have no values:
-nothing is sent, and the result has float0 leaves.
+and complex128; operations that only move data also accept typed PRNG keys. Every algorithm computes
+sums of floats narrower than float32 in float32, and rounds once. Reductions of float8 send float32
+values, raw or encoded. Leaves of dtype float0 (``jax.grad`` with ``allow_int=True``) have no
+values: nothing is sent, and the result has float0 leaves.
 """
 
 from __future__ import annotations
@@ -65,16 +65,17 @@ T = TypeVar("T")
 def bcast(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Options]) -> T:
     """Broadcasts the root's values to all ranks.
 
-    On the wire: each rank receives the values once, encoded once by the root and forwarded
-    unchanged. With a lossy codec the root also gets the decoded values, so that all are equal.
+    On the wire: the root encodes the values once, other ranks forward the encoded values unchanged,
+    and each rank receives them once. With a lossy codec the root also returns the decoded values,
+    so all ranks have equal results.
 
-    With ``ref`` the codec encodes the difference to values that all ranks already have: the XOR if
-    the codec is lossless, else the numerical one. This helps if few bits change: between two steps
-    of training, ``"lossless"`` makes bfloat16 weights about 9.7 times smaller, and 1.5 times
-    without ``ref``. ``"delta"`` models such changes: at a learning rate of 1e-4 it makes weights 14
-    times smaller, at 1e-6 231 times (docs/results/delta.jsonl). Error bounds then apply to the
-    difference: with ``"int8"``, 1/252 of the greatest change in a block of 32, and the rounding of
-    the sum.
+    With ``ref`` the codec encodes the difference to values that all ranks already have: the XOR
+    for a lossless codec, the arithmetic difference for a lossy one. This helps if few bits change:
+    between two training steps, ``"lossless"`` makes bfloat16 weights about 9.7 times smaller, and
+    1.5 times without ``ref``. ``"delta"`` models such changes: at a learning rate of 1e-4 it makes
+    weights 14 times smaller, at 1e-6 231 times (docs/results/delta.jsonl). Error bounds then apply
+    to the difference: with ``"int8"``, 1/252 of the greatest change in a block of 32, plus the
+    rounding of the sum.
 
     Args:
       x: pytree of arrays of any shape, the same on all ranks; only the root's values are used.
@@ -82,8 +83,8 @@ def bcast(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Option
       ref: pytree of the structure, shapes and dtypes of ``x``, bitwise equal on all ranks, such as
         the result of the last broadcast. It needs a codec. Derivatives ignore it, and tangents are
         sent without a reference. If a checksum shows that a rank's reference differs from the
-        root's, nothing is decoded, and all ranks get a ``jax.errors.JaxRuntimeError`` that names
-        the tensor and the ranks: in this operation or in their next one.
+        root's, nothing is decoded, and this operation or the next one raises
+        ``jax.errors.JaxRuntimeError`` on all ranks; the text names the tensor and the ranks.
 
     Returns:
       Same shapes; the same on all ranks (under ``check_vma``, of invariant type).
@@ -133,7 +134,7 @@ def reduce(x: T, op: str = "sum", root: int = 0, **options: Unpack[Options]) -> 
       root: the rank that gets the result.
 
     Returns:
-      Same shapes and dtypes; zeros on other ranks than the root.
+      Same shapes and dtypes; zeros on non-root ranks.
 
     Example:
       >>> total = jaxccomp.reduce(x, op="sum", root=0)                   # doctest: +SKIP
@@ -149,8 +150,8 @@ def allgather(x: T, *, ref: T | None = None, **options: Unpack[Options]) -> T:
 
     Args:
       x: pytree of arrays of shape ``s``, the same on all ranks.
-      ref: as for `bcast`, with the shapes of the result: the result of the last gather. For weights
-        of which each rank updates its shard.
+      ref: as for `bcast`, with the shapes of the result, such as the result of the last gather. Use
+        it for weights of which each rank updates one shard.
 
     Returns:
       Arrays of shape ``(n, *s)``, row j from rank j; the same on all ranks (under ``check_vma``,
@@ -175,7 +176,7 @@ def gather(x: T, root: int = 0, **options: Unpack[Options]) -> T:
       root: the rank that gets the values.
 
     Returns:
-      Arrays of shape ``(n, *s)``, row j from rank j; zeros on other ranks than the root.
+      Arrays of shape ``(n, *s)``, row j from rank j; zeros on non-root ranks.
 
     Example:
       >>> rows = jaxccomp.gather(x, root=0)                              # doctest: +SKIP
@@ -193,8 +194,8 @@ def scatter(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Opti
       x: pytree of arrays of shape ``(n, *s)``, the same on all ranks; only the root's values are
         used.
       root: the rank whose rows are sent.
-      ref: as for `bcast`, like ``x``: the rows sent before. Row j must be equal on the root and on
-        rank j; rank j ignores the other rows.
+      ref: as for `bcast`, with the shapes of ``x``: the rows of the last scatter. Row j must be
+        equal on the root and on rank j; rank j ignores the other rows.
 
     Returns:
       Arrays of shape ``s``: on rank j, row j of the root's array.

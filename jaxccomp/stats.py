@@ -101,8 +101,8 @@ class LoggedCall:
       algorithm: the algorithm of the last call.
       codec: a spec; "raw" for none.
       calls: completed calls, counted per device.
-      failed: calls among them that raised an error, or were refused after an error of their
-        communicator. Their bytes are counted, their seconds are not.
+      failed: the part of ``calls`` that raised an error, or was refused after an error of the
+        communicator. Bytes of failed calls are counted, their seconds are not.
       operand_bytes: the size of the operands of all calls.
       sent_bytes: encoded bytes that this process has sent, without message headers.
       remote_bytes: the part of ``sent_bytes`` that left the process.

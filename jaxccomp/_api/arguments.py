@@ -178,8 +178,8 @@ def check_options(
 ) -> None:
     """Make the checks of `make_call` that do not depend on the ranks.
 
-    For functions that get the options before they call the operation: the error then shows the
-    line with the mistake.
+    For functions that get the options before they call the operation: the error then names the
+    line that passed the invalid option.
     """
     del axis_name, comm, axis_index_groups
     _refuse(collective, others)
@@ -190,10 +190,11 @@ def check_options(
 
 
 def check_varies(call: Call, tree: Any) -> None:
-    """Refuse a mean, or a reduction with a codec, of values that are the same on all ranks.
+    """Reject a mean, or a reduction with a codec, of values that are the same on all ranks.
 
-    Under ``check_vma`` the gradient of parameters that do not vary is the sum over all ranks
-    already. A mean of it would be wrong by the number of ranks, and nothing would be compressed.
+    Under ``check_vma`` the gradient of parameters that do not vary is already the sum over all
+    ranks. A mean of this sum would be too large by the number of ranks, and nothing would be
+    compressed.
 
     Raises:
       InvalidArgumentError: for a traced floating leaf that does not vary along the call's axes.
@@ -265,7 +266,7 @@ def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
 def partner(
     collective: str, what: str, ranks: Ranks, rank: int, size: int, *, anybody: int | None = None
 ) -> int:
-    """Return the partner of ``rank``: ``ranks`` itself, or its entry for ``rank``; -1: none.
+    """Return the partner of ``rank``: ``ranks`` itself, or its entry for ``rank``; -1 for none.
 
     ``anybody`` is a wildcard that is also allowed.
     """
@@ -384,7 +385,7 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
     if not codecs.is_raw(text):
         return codecs.canonical(text)
     if text == "auto":
-        # The lossless codec that uses references best. The engine has "delta" on CPUs only.
+        # The lossless codec with the best ratio for references. "delta" runs on CPUs only.
         return "delta" if jax.default_backend() == "cpu" else "lossless"
     raise errors.InvalidArgumentError(
         f"{collective}: ref= needs a codec, such as codec='lossless'; with codec={codec!r} the "

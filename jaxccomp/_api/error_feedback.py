@@ -18,7 +18,7 @@ from jaxccomp._primitives.composed import EngineMover
 # --- Whole steps: results and new state are valid together, or the step has no effect -------------
 # A step is bad if one of its results is not finite. Reductions give all ranks the same results,
 # so all ranks find the same steps bad without a message. In a bad step all floating results are
-# NaN and the state does not change: a new residual would count values as delivered that were not.
+# NaN and the state does not change: a new residual would treat undelivered values as delivered.
 
 Array = Any
 
@@ -86,9 +86,9 @@ def allreduce_with_feedback(
     """Reduce ``x`` plus the residual of the last call; return the new residual too.
 
     This rank contributes ``p = x + residual``. The new residual is the encoding error,
-    ``p - decode(encode(p))``; values that this rank merges itself, raw, have no error. If this rank
-    encodes merged values, for all ranks or for the next rank of a ring, the residual also has the
-    error of these, scaled so that its next contribution makes up for it. So over a sequence of
+    ``p - decode(encode(p))``; values that this rank merges raw have no error. If this rank encodes
+    merged values, for all ranks or for the next rank of a ring, the residual also includes this
+    second error, scaled so that the rank's next contribution compensates for it. Over a sequence of
     steps nothing is lost, with any algorithm: the sum of the results is the reduction of all ``x``,
     minus the reduction of the last residuals (Seide et al. 2014; Karimireddy et al. 2019; Tang et
     al. 2019 for errors after merging).
@@ -100,8 +100,8 @@ def allreduce_with_feedback(
     A leaf and its residual are added, encoded and reduced in the wider dtype of both. The residual
     also has the error of rounding the result to the leaf's dtype.
 
-    On the wire: as `allreduce` of ``x + residual``. Along an axis of ``vmap`` nothing is sent, and
-    nothing is lost. It has no derivative.
+    On the wire: as `allreduce` of ``x + residual``. Along an axis of ``vmap`` nothing is sent or
+    lost. It has no derivative.
 
     Args:
       x: pytree of arrays of any shape, the same on all ranks. Leaves that are not floating are
@@ -133,17 +133,17 @@ def reduce_scatter_with_feedback(
     the ranks (ZeRO, Rajbhandari et al. 2020; with quantised reduce-scatter ZeRO++, Wang et al.
     2023, which keeps no residual). This rank contributes ``p = x + residual``. The new residual is
     the encoding error ``p - decode(encode(p))`` of each row that is sent; in a ring, where a rank
-    encodes partial sums, the error of these. So over a sequence of steps nothing is lost, with any
-    algorithm: the sum of the results is the reduction of all ``x``, minus the reduction of the last
-    residuals.
+    encodes partial sums, the error of the partial sums. Over a sequence of steps nothing is lost,
+    with any algorithm: the sum of the results is the reduction of all ``x``, minus the reduction of
+    the last residuals.
 
     If a value of ``x`` is not finite, this rank contributes NaN to all rows: all floating results
     are NaN on all ranks, and no rank changes its residual. If a sum of finite values is not finite,
     only the rank that receives this row gets NaN.
 
-    On the wire: as `reduce_scatter` of ``x + residual``, each rank sends n - 1 blocks. Each value
-    is encoded once, in a ring n - 1 times. Along an axis of ``vmap`` nothing is sent, and nothing
-    is lost. It has no derivative.
+    On the wire: as `reduce_scatter` of ``x + residual``: each rank sends n - 1 blocks. Each value
+    is encoded once; in a ring n - 1 times. Along an axis of ``vmap`` nothing is sent or lost. It
+    has no derivative.
 
     Args:
       x: pytree of arrays of shape ``(n, *s)``, the same on all ranks. Leaves that are not floating
@@ -175,7 +175,7 @@ def _given(collective: str, op: str | None) -> str:
 
 
 def check_op(name: str, op: str) -> None:
-    """Raise unless the reduction is linear (sum, mean): later steps can then add lost values."""
+    """Raise unless the reduction is linear (sum, mean): later steps then add lost values."""
     if op not in _REDUCTIONS:
         hint = ""
         if op in REDUCE_OPS:
@@ -188,8 +188,8 @@ def check_op(name: str, op: str) -> None:
 def allreduce_in_a_step(x: T, residual: T, op: str, options: Options) -> tuple[T, T]:
     """As `allreduce_with_feedback`, for a caller that keeps its own state in a bad step.
 
-    A bad step leaves values that are not finite in the results; the new residual is then useless.
-    The caller calls `whole_step`, and reads the results and residuals once less.
+    A bad step leaves non-finite values in the results and an invalid new residual. The caller must
+    call `whole_step`; results and residuals are then read only once, not twice.
     """
     return _with_feedback("allreduce", x, residual, op, options, whole=False)
 
@@ -287,7 +287,7 @@ def _checked(name: str, leaf: Array, residual: Any) -> Any:
 
 
 def _alike(x: Array, residual: Array) -> tuple[Array, Array]:
-    """Return both with the wider dtype, varying over the axes of both, as their sum would."""
+    """Return both with the wider dtype, varying over the axes of both, like their sum."""
     if x.dtype != residual.dtype:
         one_byte = [each.dtype for each in (x, residual) if each.dtype.itemsize == 1]
         # JAX does not promote one-byte types.

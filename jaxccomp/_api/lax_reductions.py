@@ -101,7 +101,7 @@ def psum(
     axis_index_groups: Groups | None = None,
     **how: Unpack[How],
 ) -> Any:
-    """The sum over an axis, as ``jax.lax.psum``; bool is converted to int32 first.
+    """Returns the sum over an axis, as ``jax.lax.psum``; bool is converted to int32 first.
 
     On the wire: between one and two times the values per rank, depending on the algorithm.
 
@@ -132,7 +132,7 @@ def pmean(
     axis_index_groups: Groups | None = None,
     **how: Unpack[How],
 ) -> Any:
-    """The mean over an axis, as ``jax.lax.pmean``; integers give floating results.
+    """Returns the mean over an axis, as ``jax.lax.pmean``; integers give floating results.
 
     On the wire: as `psum`.
 
@@ -163,7 +163,7 @@ def pmax(
     axis_index_groups: Groups | None = None,
     **how: Unpack[How],
 ) -> Any:
-    """The maximum over an axis, as ``jax.lax.pmax``; NaN wins; it has no derivative.
+    """Returns the maximum over an axis, as ``jax.lax.pmax``; NaN wins; no derivative.
 
     On the wire: as `psum`.
 
@@ -189,7 +189,7 @@ def pmin(
     axis_index_groups: Groups | None = None,
     **how: Unpack[How],
 ) -> Any:
-    """The minimum over an axis, as ``jax.lax.pmin``; NaN wins; it has no derivative.
+    """Returns the minimum over an axis, as ``jax.lax.pmin``; NaN wins; no derivative.
 
     On the wire: as `psum`.
 

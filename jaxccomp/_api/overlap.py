@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class _Started:
-    """A started operation; lines are not compared, so a loop may carry handles of several lines."""
+    """A started operation. Equality ignores the line: a loop may carry handles of several lines."""
 
     operation: str
     line: str = dataclasses.field(compare=False)
@@ -42,24 +42,25 @@ class _Started:
 class Handle(Generic[T]):
     """A started operation: a pytree of its results.
 
-    Functions made by `nonblocking` return it. Jitted functions may return it and loops may carry
-    it; `wait` returns the result, once.
+    Functions made by `nonblocking` return a handle. A jitted function may return it, and a loop may
+    carry it. `wait` returns the result; call it once.
     """
 
     def __init__(self, started: _Started, result: T, *, must_be_waited_for: bool = False):
         self._started, self._result = started, result
         self._waited = False
-        # False for handles that JAX makes when it rebuilds a pytree: some are never waited for.
+        # False for handles rebuilt by tree_unflatten: JAX makes some that it never uses.
         self._must_be_waited_for = must_be_waited_for
 
     def wait(self, after: Any = None) -> T:
         """Return the result of the operation.
 
-        Does not block: as with other results of JAX, computations that use the result wait for it.
+        Does not block: as for other results of JAX, computations that use the result wait for it.
 
         Args:
-          after: pytree of arrays. Computations that use the result also wait for these, so that XLA
-            computes them during the communication. Without it, XLA may choose another order.
+          after: pytree of arrays. Computations that use the result also wait for these arrays, so
+            that XLA computes them during the communication. Without ``after``, XLA may choose
+            another order.
 
         Returns:
           The result of the operation.

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @operation
 def barrier(x: Any = None, **options: Unpack[Options]) -> Any:
-    """Wait until all ranks have called it.
+    """Wait until all ranks have called `barrier`.
 
     Operations on the result start after the barrier. It has a JAX effect, so it runs even if the
     result is not used.
@@ -29,7 +29,7 @@ def barrier(x: Any = None, **options: Unpack[Options]) -> Any:
       x: pytree of arrays of any shapes that are available after the barrier; or None.
 
     Returns:
-      ``x``. An eager call returns after the barrier.
+      ``x``. An eager call returns when the barrier is complete.
 
     Example:
       >>> x = jaxccomp.barrier(x)                                        # doctest: +SKIP
@@ -74,7 +74,7 @@ def sendrecv(
         from ``x``; only in program order. Its values do not matter. Under ``vmap`` and
         derivatives it must depend on the batched or differentiated values, as for `recv`.
       ref: as for `bcast`, like ``x``: values that this rank and the destination hold, such as
-        the last values sent. The difference to them is sent. Not together with ``like``.
+        the last values sent. The difference to ``ref`` is sent. Not together with ``like``.
       recv_ref: the reference of the received values, which this rank and the source hold. Default:
         ``ref``.
       tag: distinguishes messages between the same ranks.
@@ -119,8 +119,9 @@ def sendrecv(
 def send(x: T, dest: Ranks, *, ref: T | None = None, tag: int = 0, **options: Unpack[Options]) -> T:
     """Send to one rank, which must call `recv` or `sendrecv`.
 
-    Messages match in program order, so the call has an ordered JAX effect. Only between processes;
-    along an axis all ranks run the same program: use `sendrecv` or ``jaxccomp.lax.ppermute``.
+    Messages match in program order, so the call has an ordered JAX effect. It works only between
+    processes. Along an axis all ranks run the same program: use `sendrecv` or
+    ``jaxccomp.lax.ppermute``.
 
     On the wire: the values once.
 
@@ -129,11 +130,11 @@ def send(x: T, dest: Ranks, *, ref: T | None = None, tag: int = 0, **options: Un
       dest: the destination rank. A rank may send to itself before it receives: the values are
         copied.
       ref: as for `bcast`, like ``x``: values that this rank and the receiver hold; the receiver
-        must pass them to `recv`. The difference to them is sent.
+        must pass them to `recv`. The difference to ``ref`` is sent.
       tag: distinguishes messages between the same ranks.
 
     Returns:
-      ``x``. To differentiate, use this result: the receiver sends its cotangent back.
+      ``x``. For derivatives, use this result: the receiver sends its cotangent back.
 
     Example:
       >>> x = jaxccomp.send(x, dest=1)                                   # doctest: +SKIP
@@ -153,16 +154,16 @@ def recv(
 ) -> Any:
     """Receive from one rank, which calls `send` or `sendrecv`.
 
-    Messages match in program order, so the call has an ordered JAX effect. Only between processes,
-    as `send`. Messages of one rank that match are received in the order of sending.
+    Messages match in program order, so the call has an ordered JAX effect. As `send`, it works only
+    between processes. Matching messages of one rank are received in the order of sending.
 
     On the wire: the values once.
 
     Args:
       like: pytree of arrays with the shapes and dtypes of the message; its values do not matter.
-        To differentiate, it must depend on the differentiated values (its own cotangent is zero).
-      source: the source rank. ``jaxccomp.ANY_SOURCE``: the rank of the first message; it must still
-        be like ``like``, and there is no derivative.
+        For derivatives, ``like`` must depend on the differentiated values (its cotangent is zero).
+      source: the source rank. ``jaxccomp.ANY_SOURCE``: the source of the first message, which must
+        also have the shapes and dtypes of ``like``; there is no derivative.
       ref: as for `bcast`, like ``like``: the ``ref`` that the sender passes to `send`.
       tag: the tag of the message. ``jaxccomp.ANY_TAG``: any.
       with_status: whether to return the message's source and tag.
@@ -208,7 +209,7 @@ def _one_way_call(
 
 
 def _check_two_messages(call: Call, what: str) -> None:
-    """Raise unless the two messages of a sendrecv may differ: only in program order."""
+    """Raise unless the call is in program order: only then may the two messages differ."""
     if call.comm is None:
         raise errors.InvalidArgumentError(
             f"sendrecv: {what} needs a communicator in program order, comm=comm.ordered(): along "

@@ -23,7 +23,7 @@ from jaxccomp._primitives.primitives import bind
 
 Array = Any
 
-# Types of which XLA packs several into a byte, and the types sent instead, which hold all values.
+# Types that XLA packs into parts of a byte, and the wider types that are sent instead.
 _PACKED = {
     **{jnp.dtype(narrow): unpacked for narrow, unpacked in wide_sums.SUB_BYTE_INTEGERS.items()},
     jnp.dtype(jnp.float4_e2m1fn): jnp.float8_e4m3fn,
@@ -36,7 +36,7 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
     Args:
       call: the operation.
       tree: the operands.
-      *refs: pytrees like ``tree``: with references `references_each` of them, with residuals one.
+      *refs: pytrees like ``tree``: `references_each` delta bases, or one tree of residuals.
 
     Returns:
       The results; with feedback a pair of results and encoding errors, both like ``tree``; with a
@@ -132,9 +132,9 @@ def as_array(collective: str, leaf: Any) -> Array:
 
 
 def is_float0(leaf: Any) -> bool:
-    """Return whether a leaf is a derivative by integers, as from ``jax.grad(allow_int=True)``.
+    """Return whether a leaf is a derivative with respect to integers (``allow_int=True``).
 
-    It has a shape but no values, so it is never sent: each rank makes its own result.
+    It has a shape but no values, so it is never sent: each rank makes the result itself.
     """
     return getattr(leaf, "dtype", None) == jax.dtypes.float0
 
@@ -152,7 +152,7 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def unpacked(dtype: Any) -> Any:
-    """Return the wire type of ``dtype``: ``dtype``, unless XLA packs several into a byte."""
+    """Return the wire type of ``dtype``: ``dtype``, or a wider type if XLA packs it into bits."""
     return _PACKED.get(jnp.dtype(dtype), dtype)
 
 

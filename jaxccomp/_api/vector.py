@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @operation
 def allgatherv(x: T, counts: Sequence[int], **options: Unpack[Options]) -> T:
-    """Give all ranks the rows of all ranks, in rank order.
+    """Gather the rows of all ranks on all ranks, in rank order.
 
     On the wire: each rank receives the others' rows, encoded once by their owner.
 
@@ -40,7 +40,7 @@ def allgatherv(x: T, counts: Sequence[int], **options: Unpack[Options]) -> T:
 
 @operation
 def gatherv(x: T, counts: Sequence[int], root: int = 0, **options: Unpack[Options]) -> T:
-    """Give the root the rows of all ranks, in rank order.
+    """Gather the rows of all ranks on the root, in rank order.
 
     On the wire: the root receives the others' rows.
 
@@ -61,7 +61,7 @@ def gatherv(x: T, counts: Sequence[int], root: int = 0, **options: Unpack[Option
 
 @operation
 def scatterv(x: T, counts: Sequence[int], root: int = 0, **options: Unpack[Options]) -> T:
-    """Give each rank its rows of the root's values.
+    """Send each rank its rows of the root's values.
 
     On the wire: the root sends the others' rows.
 
@@ -82,9 +82,9 @@ def scatterv(x: T, counts: Sequence[int], root: int = 0, **options: Unpack[Optio
 
 @operation
 def alltoallv(x: T, counts: Sequence[Sequence[int]], **options: Unpack[Options]) -> T:
-    """Send a number of rows from each rank to each rank.
+    """Send ``counts[i][j]`` rows from each rank i to each rank j.
 
-    On the wire: each rank sends and receives its rows by ``counts``.
+    On the wire: each rank sends and receives the rows that ``counts`` lists for it.
 
     Args:
       x: pytree of arrays of shape ``(sum(counts[rank]), *s)``, the rows for rank 0 first; along an

@@ -7,7 +7,7 @@ The launcher (`ssh.py`) writes to standard input, one JSON object per line:
 2. the coordinator's address, as an environment variable: the agent starts the ranks;
 3. signals for the ranks.
 
-At the end of standard input the launcher or the connection has ended, and the agent ends the ranks.
+If standard input ends, the launcher or the connection has ended: the agent ends the ranks.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Job:
       hosts: ``name:ranks``; empty for this machine.
       python: the interpreter whose mpi4py selects the MPI.
       environment: variables added to this process's, on all hosts.
-      timeout_seconds: the deadline, after which the job is ended; None: none.
+      timeout_seconds: the time after which the job is ended; None: no limit.
       log_dir: a folder for ``rank-N.txt``, one file per rank.
       transport: "mpi" or "ucx". With "ucx" ranks need no MPI: they meet at a coordinator on the
         first host, and ssh starts them on other hosts.
@@ -79,7 +79,7 @@ class Outcome:
 
 
 def print_line(rank: int | None, line: str, is_error: bool) -> None:
-    """Prints a line on its original stream, with its rank in front; mpiexec's lines unchanged."""
+    """Prints a line on its original stream, prefixed by its rank; mpiexec's lines unchanged."""
     text = line if rank is None else f"[{rank}] {line}"
     print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
 
@@ -87,8 +87,8 @@ def print_line(rank: int | None, line: str, is_error: bool) -> None:
 def run(job: Job, show: Show = print_line) -> Outcome:
     """Run a job to its end.
 
-    When the first rank fails, at the deadline, and on SIGINT, SIGTERM and SIGHUP (which are
-    forwarded to ranks), ask all ranks to end, and kill them after a few seconds.
+    The first failure of a rank, the deadline, and SIGINT, SIGTERM and SIGHUP (which are forwarded
+    to ranks) end the job: all ranks are asked to end, and killed after a few seconds.
 
     Args:
       job: the job.
@@ -120,7 +120,7 @@ class _Run:
         self.shared_files = leftovers.SharedFiles(self.mark)
         self.is_over = threading.Event()
         self.events: queue.SimpleQueue[tuple] = queue.SimpleQueue()
-        # Bounds queued lines: a rank that prints faster than the terminal waits, as with a pipe.
+        # Bounds queued lines: a rank that prints faster than the terminal blocks, as on a pipe.
         self.room = threading.Semaphore(_WAITING_LINES)
         self.pids: list[int] = []  # of the ranks' supervisors on this machine
         self.last = collections.defaultdict(lambda: collections.deque(maxlen=_LAST_LINES))
@@ -205,7 +205,7 @@ class _Run:
             if self.job.transport != "mpi":
                 text += "and no rank has said why"
             elif self.aborted is None:
-                # MPI_Abort kills at once: the last lines of a rank may be missing.
+                # MPI_Abort kills ranks immediately: the last lines of a rank may be missing.
                 text += "and no rank has said why: MPI itself, or one that called MPI_Abort"
             else:
                 text += f"as rank {self.aborted} called MPI_Abort"

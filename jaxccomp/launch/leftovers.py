@@ -1,4 +1,4 @@
-"""Cleanup after a job: processes that have its mark, and its files in shared memory."""
+"""Cleanup after a job: its remaining processes, found by a job tag, and its shared memory."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def wait(done: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
 class SharedFiles:
     """Files that MPI creates in shared memory for a job, and leaves when the job is killed.
 
-    A file is the job's if `look` has seen one of its processes use it, and it did not exist before.
-    Processes of concurrent jobs use other files.
+    A file belongs to the job if it did not exist before the job and `look` has found it in use by
+    one of the job's processes. Processes of concurrent jobs use other files.
 
     Args:
-      mark: the mark of the job's processes.
+      mark: the job tag in the environment of the job's processes.
       folder: the folder of shared-memory files.
       proc: the folder of the proc file system.
     """

@@ -32,7 +32,7 @@ def parse(line: bytes) -> tuple[int | None, bytes, dict[str, Any] | None]:
     if not match:
         return None, line, None
     rank, text = int(match[1]), match[2]
-    # The program's line before the message may lack a newline.
+    # The program's output before the message may lack a newline.
     before, found, value = text.partition(_TOLD)
     if found:
         with contextlib.suppress(ValueError):

@@ -24,7 +24,7 @@ CONTROL = "nvidia-cuda-mps-control"
 PIPES, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 _DEFAULT_PIPES = "/tmp/nvidia-mps"
 _START_SECONDS = 20.0
-_QUIT_SECONDS = 5.0  # for the daemon to end; its clients have ended before
+_QUIT_SECONDS = 5.0  # for the daemon to end, after its clients have ended
 _ASK_SECONDS = 5.0
 
 
@@ -175,6 +175,6 @@ def _ask(what: str, environ: Mapping[str, str]) -> int | None:
 
 
 def tell(service: Service, show: Callable[[str], None]) -> None:
-    """Report the daemon that a job uses."""
+    """Report which daemon the job uses."""
     started = "started" if service.own else "running already, used and left alone"
     show(f"MPS: {started}, pipes in {service.pipes}")

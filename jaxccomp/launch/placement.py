@@ -97,7 +97,7 @@ def _whole_cores(pool: Collection[int], sys: pathlib.Path) -> list[set[int]]:
 # need the rest. JAX's own default, for one process per GPU, is 0.75.
 MAX_MEMORY = 0.9
 _JAX_MEMORY = 0.75
-# JAX refuses to start when both are set; the second is the older name.
+# JAX does not start if both are set; the second is the older name.
 MEMORY_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
 
@@ -107,7 +107,7 @@ class Settings:
 
     Attributes:
       gpus: the GPUs of each host; None: each host searches its own.
-      ranks_per_gpu: the number of ranks that share a GPU; None: as few as possible.
+      ranks_per_gpu: the number of ranks that share a GPU; None: the minimum.
       memory_fraction: the fraction of a GPU's memory for each rank; None: the smaller of
         `max_memory` and JAX's default.
       thread_percentage: the maximum percentage of a GPU's threads for a rank, under MPS.

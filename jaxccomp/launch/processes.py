@@ -18,7 +18,7 @@ _FORWARDED = (*signals.ENDING, signal.SIGUSR1)
 
 
 def main(count: str, *command: str) -> int:
-    """Run ``command`` as ``count`` ranks, the whole job, to their end."""
+    """Run ``command`` as all ``count`` ranks of a job, to their end."""
     processes = Processes()
     processes.start(command, os.environ, 0, int(count), int(count))
     return processes.wait()
@@ -60,7 +60,7 @@ class Processes:
                 preexec_fn=lambda: signals.die_with_parent(signal.SIGTERM),
             )
             self._started.append(process)
-            if self._last:  # a signal came before this process was in the list
+            if self._last:  # a signal came before this process was appended to the list
                 _send(process, self._last)
 
     def forward(self, number: int) -> None:

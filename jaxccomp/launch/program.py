@@ -1,8 +1,8 @@
 """Runs a script as ``python SCRIPT ARGUMENT...`` does, and reports a failure to the launcher.
 
-A rank with mpi4py waits at exit in MPI_Finalize for all other ranks, even after an exception, while
-these wait for it. So it reports the failure before, and the launcher ends all ranks.
-This file imports only modules that the interpreter has imported for any script.
+With mpi4py, a rank that raises an exception waits at exit in MPI_Finalize for all other ranks, and
+they wait for its messages: a deadlock. The rank therefore reports its failure before exit, and the
+launcher ends all ranks. This file imports only modules that Python imports for any script.
 """
 
 import os

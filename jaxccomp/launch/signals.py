@@ -1,4 +1,4 @@
-"""Handles signals that end a program, so that it can clean up, or end at once in its imports."""
+"""Handles signals that end a program: it cleans up first, or ends at once during its imports."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def end(number: int) -> None:
 def ended_by() -> int:
     """Return the signal that `end` was called for; 0 for none.
 
-    Needed if the program continues after `end`: Python loses an exception in a callback of its
-    garbage collector.
+    The program may continue after `end`, since Python drops exceptions in callbacks of its garbage
+    collector; this function then returns the signal.
     """
     return _ended_by
 

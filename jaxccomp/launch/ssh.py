@@ -180,7 +180,7 @@ class _Hosts:
             self._write(to, line)
 
     def _write(self, to: int, line: bytes) -> None:
-        # If the launcher has ended, this process will be ended too.
+        # If the launcher has ended, this process is about to be ended too.
         with self._writes, contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(to, line) :]
@@ -206,13 +206,13 @@ class _Hosts:
     def _ended(self, host: _Host, status: int) -> None:
         if not status and (self._ending or host.answer is not None):
             return
-        status = status or 1  # ssh has ended, and no agent has run there
+        status = status or 1  # ssh has ended, and no agent has run on the host
         self._status = self._status or status
         if self._ending:
             return
         said = "; ".join(filter(None, host.said)) or "it says nothing"
         if host.answer is not None:
-            # A failed rank has reported it itself.
+            # A failed rank has already reported its failure.
             if status == _NO_CONNECTION:
                 self._fail(host, status, f"the connection to host {host.name} has ended: {said}")
         elif status == _NO_CONNECTION:

@@ -1,7 +1,7 @@
 """Starts a module of the launcher: ``python -IS start.py MODULE ARGUMENT ...``.
 
-It runs before the program and must not import JAX, which reads the environment. So it does not run
-``jaxccomp/__init__.py``.
+It runs before the rank's program, and must not import JAX, which reads the environment. It
+therefore does not run ``jaxccomp/__init__.py``.
 """
 
 import importlib

@@ -25,7 +25,7 @@ def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
     """Run ``command`` as the rank that the environment names; return its exit status.
 
     Args:
-      launcher_pid: the launcher, at whose end the job ends; "0" if it is on another host.
+      launcher_pid: the launcher's process; the job ends when it ends. "0": it is on another host.
       mark: ``NAME=value``, which the processes of the job have in their environment.
       settings: placement settings, as JSON.
       command: the program and its arguments.
@@ -48,7 +48,7 @@ def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
     environment = dict(os.environ)
     if placement.MEMORY_VARIABLES[0] in place.environment:
         environment.pop(placement.MEMORY_VARIABLES[1], None)
-    # Without buffering, lines come when printed, and a crash loses none.
+    # Without buffering, lines arrive when printed, and a crash loses none.
     environment.setdefault("PYTHONUNBUFFERED", "1")
     return Program(rank, list(command), environment | place.environment).run()
 
@@ -56,8 +56,8 @@ def main(launcher_pid: str, mark: str, settings: str, *command: str) -> int:
 def _end_with(pid: int, mark: str) -> None:
     """Wait until the launcher has ended, then end its job.
 
-    A killed launcher cannot end the job. The kernel then signals mpiexec, but Open MPI's may hang
-    at its end.
+    A killed launcher cannot end the job. The kernel then signals mpiexec, but Open MPI's mpiexec
+    may hang when it ends.
     """
     try:
         launcher = os.pidfd_open(pid)
@@ -120,7 +120,7 @@ class Program:
             reader.join(timeout=_READ_SECONDS)
         if not self._asked:
             _write(_ERR, lines.told(self._rank, status=status))
-        # At the first failure status mpiexec would kill ranks that are still cleaning up.
+        # A failure status would make mpiexec kill ranks that are still cleaning up.
         return 0 if self._with_all else status
 
     def _expect(self, *_: object) -> None:
@@ -132,7 +132,7 @@ class Program:
         signal.alarm(_GRACE_SECONDS)
 
     def _signal(self, number: int) -> None:
-        # The process group may not exist yet (between fork and exec), or not any more.
+        # The process group may not exist yet (between fork and exec), or no longer exist.
         with contextlib.suppress(ProcessLookupError):
             if self._process is not None:
                 os.killpg(self._process.pid, number)

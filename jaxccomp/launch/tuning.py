@@ -1,4 +1,4 @@
-"""Measures which number of a program's processes per device is fastest, and alternatives to it.
+"""Measures how many processes per device are fastest for a program, and alternatives.
 
 After "AccDP" (Alnaasan et al., HiPC 2022): small networks leave a GPU partly idle, and several
 data-parallel processes that share it under MPS may use it fully. All cases with several processes
@@ -32,7 +32,7 @@ class Case:
       processes: the number of processes on each device.
       batch: samples of each replica in a step.
       replicas: the number of replicas in each process (``vmap``).
-      mps: whether it runs under MPS; None if that does not apply.
+      mps: whether it runs under MPS; None if MPS does not matter.
       why_not: why it cannot be measured; "" if it can.
     """
 
@@ -56,8 +56,8 @@ class Result:
     Attributes:
       case: the case.
       rounds: samples per second in each round.
-      error: the error, or why the case was left out.
-      left_out: the number of rounds without time to run.
+      error: the error, or why the case was skipped.
+      left_out: the number of rounds that were skipped for lack of time.
       seconds: duration of the longest run.
     """
 
@@ -86,7 +86,7 @@ class Plan:
       no_mps: why MPS cannot be used; "" when it can.
       rounds: the number of runs of each case.
       timeout_seconds: the time limit of each run.
-      within_seconds: the time limit of all runs together; None: none.
+      within_seconds: the time limit of all runs together; None: no limit.
       bind_cores: whether ranks are bound to cores.
     """
 
@@ -145,7 +145,7 @@ def measure(
     run: Callable[[Plan, Case], float] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> list[Result]:
-    """Run all cases in turns, round by round, so that a slow minute slows all of them.
+    """Run all cases once per round, so that a slow period of the machine affects all cases.
 
     With ``within_seconds`` a run starts only if the remaining time exceeds the case's longest run,
     or the longest run of all cases if this case has not run yet. Cases without MPS then come last
@@ -229,7 +229,7 @@ def run_once(plan: Plan, case: Case) -> float:
             service = stack.enter_context(mps.running(plan.gpus))
             settings = with_service(settings, service.gpus, service.environment)
         elif plan.gpus:
-            # A folder without a daemon, so that a running daemon does not serve these ranks.
+            # An empty pipe folder, so that these ranks do not use a running daemon.
             nowhere = stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxccomp-no-mps-"))
             settings = with_service(settings, plan.gpus, {mps.PIPES: nowhere})
         outcome = job.run(

@@ -30,12 +30,14 @@ def register_backend(name: str) -> Callable[[T], T]:
       which send the encoded values; the codec must have a fixed rate. A derivative uses the
       operation's transpose: for ``bcast`` the backend needs ``reduce``.
 
-    On the wire: the functions' messages. There is no matching, comparison between ranks, deadline
-    or count in `jaxccomp.stats`; docs/extending.md has the requirements for a backend.
+    On the wire: the functions' messages. The engine does not match or compare these calls between
+    ranks, has no deadline for them, and does not count them in `jaxccomp.stats`. docs/extending.md
+    has the requirements for a backend.
 
     Args:
-      name: for ``backend=``: of a to z, 0 to 9 and ``_``. If the object has ``communicators =
-        True``, it also gets calls between processes; ``call.comm`` is the communicator.
+      name: the value for ``backend=``; characters a to z, 0 to 9 and ``_``. If the object has
+        ``communicators = True``, it also runs calls between processes, and ``call.comm`` is the
+        communicator.
 
     Raises:
       NameTakenError: when the name is taken or invalid.

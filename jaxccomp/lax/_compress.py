@@ -68,9 +68,9 @@ def compress(
     `data_parallel`.
 
     Args:
-      function: its arguments and results are pytrees. Leaves of arguments that are no arrays are
+      function: its arguments and results are pytrees. Leaves of arguments that are not arrays are
         constants of the program. It is traced once for each set of shapes and constants; under
-        ``jax.jit``, for each trace of that.
+        ``jax.jit``, once each time that ``jax.jit`` traces.
       policy: a codec, for floating operands with at least 1024 bytes on each device; or a sequence
         of `CollectiveRule`: the first rule that matches a collective gives its codec. Collectives
         without a rule are not changed.

@@ -29,12 +29,12 @@ class ExplainedCall:
       size_bytes: the operand of a rank; None if the shapes are not known.
       mover: "native" (the engine), "mpi", "xla" (collectives of ``jax.lax``), or the name of a
         registered backend.
-      algorithm: the algorithm that runs; "auto" if there is no prediction: the engine's static rule
+      algorithm: the algorithm that runs; "auto" without a prediction, when the engine's static rule
         chooses.
       codec: a spec; "raw" for none.
       seconds: the time predicted from the profile; None without a prediction.
       second_best: algorithm, codec and time of the fastest other candidate; None if there is none.
-        It may be faster than the chosen one by less than 5 %, the least gain of a choice.
+        It may be up to 5 % faster than the chosen one: smaller gains do not change the choice.
       measured_seconds: the median of the last 64 calls in this process, including waits for other
         ranks; None if there are none, and for `mover` "xla", which the engine does not time.
       measured_calls: calls without an error since the last `jaxccomp.stats.reset`, counted for each

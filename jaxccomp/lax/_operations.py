@@ -153,7 +153,7 @@ def all_to_all(
       split_axis: the dimension to split.
       concat_axis: the dimension of the result along which the received parts are joined.
       axis_index_groups: lists of indices along the axis that exchange among themselves.
-      tiled: whether dimensions are shortened and lengthened; otherwise removed and added.
+      tiled: whether to shorten and lengthen these dimensions instead of removing and adding them.
 
     Returns:
       Arrays of shape ``np.insert(np.delete(x.shape, split_axis), concat_axis, n)``; with ``tiled``
@@ -267,7 +267,7 @@ def ragged_all_to_all(
     axis_index_groups: Groups | None = None,
     **how: Unpack[How],
 ) -> Any:
-    """Exchanges slices with dynamic places and sizes, as ``jax.lax.ragged_all_to_all``.
+    """Exchanges slices with dynamic offsets and sizes, as ``jax.lax.ragged_all_to_all``.
 
     On the wire: the slices, and one block of offsets per rank. With ``backend="xla"`` slices
     are padded to the length of ``operand``.
@@ -278,13 +278,14 @@ def ragged_all_to_all(
       input_offsets: integers of shape ``(K,)``, K a multiple of n: the slices' first rows in
         ``operand``, first the slices for rank 0. Slices must not overlap if a derivative is taken.
       send_sizes: integers of shape ``(K,)``: the number of rows of each slice.
-      output_offsets: integers of shape ``(K,)``: the slices' places in their receivers' ``output``.
+      output_offsets: integers of shape ``(K,)``: the slices' first rows in their receivers'
+        ``output``.
       recv_sizes: integers of shape ``(K,)``: rows to receive, first from rank 0.
       axis_name: one axis or a tuple of them.
       axis_index_groups: lists of indices along the axis that exchange among themselves.
 
     Returns:
-      ``output`` with the received rows in their places.
+      ``output`` with the received rows written at their offsets.
     """
     options: Any = {"axis_name": names_of(axis_name), "axis_index_groups": axis_index_groups}
     call = make_call("ragged_alltoall", **options, **how)
@@ -298,7 +299,7 @@ def ragged_all_to_all(
     if len({table.shape for table in tables.values()}) > 1:
         shapes = {name: jnp.shape(value) for name, value in given.items()}
         raise errors.InvalidArgumentError(f"ragged_all_to_all: shapes must be equal, got {shapes}.")
-    # Only the senders know the places in this rank's output.
+    # Only the senders know the offsets in this rank's output.
     exchange = make_call("alltoall", **options, backend=how.get("backend", "auto"))
     offsets = apply(exchange, tables["output_offsets"])
     operand = as_array("ragged_all_to_all", operand)

@@ -40,8 +40,8 @@ class Slot:
     Attributes:
       shape: on each device; outside a ``shard_map`` with a leading dimension for its devices.
       dtype: of the residual.
-      axes: the manual axes, of an enclosing ``shard_map``, over which it varies; None if types do
-        not tell.
+      axes: the manual axes of an enclosing ``shard_map`` over which the residual varies; None if
+        types do not show it.
       site: the collective.
     """
 

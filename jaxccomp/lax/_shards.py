@@ -1,4 +1,4 @@
-"""Training steps that XLA partitions in part, and in part run on each device's own shards."""
+"""Training steps with one explicit mesh axis; XLA partitions them over the other axes."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def data_parallel(
     mesh: Mesh | None = None,
     batch_argnums: int | Sequence[int] = -1,
 ) -> Callable[..., T]:
-    """Returns a training step in which one axis of the mesh is explicit, the others XLA's.
+    """Returns a training step with one explicit mesh axis; XLA partitions the other axes.
 
     Under ``jax.jit`` with sharded arguments, XLA inserts the collectives when it compiles, so they
     cannot be compressed. Here each device along ``axis_name`` runs ``step`` on its part of the
     batch, and ``step`` contains the collectives: the mean of gradients and of reported values.
-    `compress` can then compress them. Over the mesh's other axes, by which parameters may be
+    `compress` can then compress them. Over the mesh's other axes, over which parameters may be
     sharded, XLA still inserts collectives and chooses layouts (``shard_map`` with ``axis_names``).
 
     On the wire: the collectives of ``step`` only. XLA does not know that a compressed collective
-    can run on shards of its operand, and gathers the operand over the other axes: free if
-    parameters are not sharded by them, otherwise an all-gather of each gradient. `on_shards` avoids
-    it.
+    can run on shards of its operand, and gathers the operand over the other axes. If parameters are
+    sharded over these axes, this is an all-gather of each gradient; otherwise it is free.
+    `on_shards` avoids the gather.
 
     Args:
       step: a function of arrays and pytrees. It gets its device's part of the batch; other
         arguments are unchanged. Its results must be equal on all devices along the axis: reduce
         gradients with ``jax.lax.pmean``, `jaxccomp.optim.allreduce_gradients` or the like. JAX
-        refuses other results by their type (``check_vma``). The gradient of
-        ``jax.lax.pmean(loss)`` by parameters that do not vary is already the mean.
+        rejects other results by their type (``check_vma``). The gradient of ``jax.lax.pmean(loss)``
+        with respect to parameters that do not vary is already the mean.
       axis_name: the axis.
       mesh: the mesh; by default the one of ``jax.set_mesh``.
       batch_argnums: the arguments to split along their leaves' first dimension; negative numbers

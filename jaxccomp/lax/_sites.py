@@ -59,7 +59,7 @@ _TABLE: dict[str, Callable[..., list[Any]]] = {
     "psum": psum,
     "all_gather": operations.all_gather,
     "psum_scatter": operations.psum_scatter,
-    # Tiled: otherwise jax.lax has reshaped the operand before.
+    # Tiled: for the untiled form, jax.lax reshapes the operand first.
     "all_to_all": functools.partial(operations.all_to_all, tiled=True),
     "ragged_all_to_all": _ragged_all_to_all,
     "ppermute": operations.ppermute,
@@ -115,7 +115,7 @@ def stage_with_feedback(
 
 
 def are_one(first: Any, second: Any) -> bool:
-    """Return whether two successive collectives are parts of one, such as leaves of a pytree."""
+    """Return whether two successive collectives can be one operation: leaves of a pytree."""
     return (
         _jax.are_alike(first, second)
         and not _is_ragged(first)

@@ -41,8 +41,8 @@ def adacomp(
 
     On the wire: one `jaxccomp.allreduce` of sparse arrays with ``codec``, by default "lossless",
     whose entropy coder replaces the paper's list of positions. If libzstd is installed,
-    "lossless|zstd" sends a seventh of that: with 1 percent of a million values 1/250 of the raw
-    bytes, not 1/37.
+    "lossless|zstd" sends a seventh of that: if 1 percent of a million values is sent, 1/250 of the
+    raw bytes instead of 1/37.
 
     Args:
       bin_size: values per bin; in the paper 512 for dense layers and 50 for convolutions.
@@ -53,7 +53,7 @@ def adacomp(
       floating.
 
     Raises:
-      InvalidArgumentError: for a ``codec`` that is not bit-exact: no residual would keep its loss.
+      InvalidArgumentError: for a ``codec`` that is not bit-exact: no residual keeps its error.
 
     Example:
       >>> optimizer = optax.chain(jaxccomp.optim.adacomp(), optax.sgd(0.1))  # doctest: +SKIP

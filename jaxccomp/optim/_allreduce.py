@@ -53,19 +53,20 @@ def allreduce_gradients(
     On the wire: one `jaxccomp.allreduce` or `jaxccomp.allreduce_with_feedback` of all gradients
     with the same codec; with ``bucket_bytes`` one per bucket.
 
-    The state is empty; with error feedback a `FeedbackState` of 4 bytes per parameter. It differs
-    between ranks: with ``shard_map`` call ``init`` inside too, and save the state of every rank. A
-    policy with rules for later steps makes it a `PolicyState`.
+    The state is empty; with error feedback a `FeedbackState` of 4 bytes per parameter, which
+    differs between ranks: call ``init`` inside ``shard_map`` too, and save the state of every rank.
+    With a policy that has rules for later steps, the state is a `PolicyState`.
 
     Args:
       op: as for `jaxccomp.allreduce`; with error feedback "sum" or "mean".
       error_feedback: whether the codec's loss is added to the next gradients.
-      bucket_bytes: size of a bucket, about; each bucket is one call. Buckets of the last layers are
-        sent while gradients of the first layers are still computed (Li et al. 2020, PyTorch
-        Distributed). The order is by leaf path, descending; numbers in paths compare as numbers.
+      bucket_bytes: the approximate size of a bucket; each bucket is one call. Buckets of the last
+        layers are sent while gradients of the first layers are still computed (Li et al. 2020,
+        PyTorch Distributed). Leaves are sorted by path, descending; numbers in paths compare as
+        numbers.
         Default: all gradients in one call.
-      policy: rules. The first rule that matches a leaf sets its codec; leaves without a rule have
-        ``codec``. All leaves change their codec at the same step on all ranks.
+      policy: a sequence of `Rule`. The first rule that matches a leaf sets its codec; leaves
+        without a rule use ``codec``. A leaf's codec changes at the same step on all ranks.
       residual_dtype: "float32": residuals of narrower leaves are float32. None: residuals have the
         leaf's dtype, which saves two bytes per value, but additions of small values to large
         residuals are rounded away (docs/training.md).

@@ -54,13 +54,13 @@ def dgc(
     ``algorithm`` is by default "one_shot", which encodes each gradient once.
 
     Args:
-      momentum: of SGD. The rest of the chain must have none.
+      momentum: the momentum of SGD. No other transformation of the chain may have momentum.
       density: the fraction of ``v`` that is sent, in (0, 1].
       warmup_steps: the four quarters of these steps send 25, 6.25, 1.6 and 0.4 percent, or
         ``density`` if that is more.
       clip_norm: gradients whose norm over all leaves exceeds ``clip_norm / sqrt(ranks)`` are scaled
         to that norm before they are added to the momentum. None: no clipping.
-      residual_dtype: as for `allreduce_gradients`; of momentum and velocity.
+      residual_dtype: the dtype of momentum and velocity, as for `allreduce_gradients`.
 
     Returns:
       An ``optax.GradientTransformation`` whose state is a `DGCState`. Gradients must be floating.

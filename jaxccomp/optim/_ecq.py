@@ -33,8 +33,8 @@ def ecq(
 
     Each rank sends ``Q(g + strength * h)`` and keeps ``h = decay * h + (g - Q(g + strength * h))``
     (Wu, Huang, Huang, Zhang 2018, "Error Compensated Quantized SGD", with their alpha and beta).
-    So older errors have less weight; with both 1 this is plain error feedback. It suits unbiased
-    codecs: their errors need no compensation on average, but add noise.
+    Older errors thus have less weight; if both factors are 1 this is plain error feedback. It suits
+    unbiased codecs: their errors are zero on average, but add noise.
 
     On the wire: one `jaxccomp.allreduce_with_feedback` of all gradients with ``codec``, by default
     "int4:rounding=stochastic".
@@ -42,7 +42,7 @@ def ecq(
     Args:
       strength: the factor of the errors that are added to each gradient, in (0, 1].
       decay: the factor of the errors after a step, in [0, 1].
-      residual_dtype: as for `allreduce_gradients`; of the errors.
+      residual_dtype: the dtype of the errors, as for `allreduce_gradients`.
 
     Returns:
       An ``optax.GradientTransformation`` whose state is an `ECQState`. Gradients must be floating.

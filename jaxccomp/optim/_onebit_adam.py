@@ -51,19 +51,19 @@ def onebit_adam(
     `jaxccomp.allreduce_with_feedback` with ``codec``, by default "onebit".
 
     Args:
-      learning_rate: of Adam.
+      learning_rate: Adam's learning rate.
       warmup_steps: the number of exact steps: 15 to 20 percent of all in the paper, until the
         second moment has settled.
       b1: decay of the first moment.
       b2: decay of the second moment.
       eps: added to the root of the second moment.
-      residual_dtype: as for `allreduce_gradients`; also of the moments, whose decay a narrower
-        dtype rounds away.
+      residual_dtype: as for `allreduce_gradients`; also the dtype of the moments. A narrower dtype
+        rounds away the decay of the moments.
 
     Returns:
       An ``optax.GradientTransformation`` whose state is an `OnebitAdamState`. Its updates include
-      the sign and the learning rate: it may be followed by ``optax.add_decayed_weights`` and the
-      like, but needs no other optimiser.
+      the sign and the learning rate. ``optax.add_decayed_weights`` and the like may follow in the
+      chain; another optimiser is not needed.
 
     Example:
       >>> optimizer = jaxccomp.optim.onebit_adam(1e-3, warmup_steps=2000)  # doctest: +SKIP
@@ -116,7 +116,7 @@ def onebit_adam(
             state,
         )
         count = state.count + 1
-        # Bias corrections: the second moment has seen the warm-up's steps only, the first all.
+        # Bias corrections: the second moment has the warm-up's steps only, the first has all steps.
         first = 1 - b1 ** count.astype(jnp.float32)
         second = 1 - b2 ** jnp.minimum(count, warmup_steps).astype(jnp.float32)
 
@@ -126,7 +126,7 @@ def onebit_adam(
             return jnp.where(n > 0, -learning_rate * (m / first) / root, 0).astype(g.dtype)
 
         after = OnebitAdamState(count, mu, nu, residual)
-        # `step` gives finite updates even of some moments that are not finite.
+        # `step` maps some non-finite moments to finite updates, so check the moments too.
         return whole_step(jax.tree.map(step, mu, nu, updates), after, state, also=(mu, nu))
 
     return optax.GradientTransformation(init, update)

@@ -70,20 +70,21 @@ def diloco(
     It is not an ``optax.GradientTransformation``: these return differences, and adding the same
     difference to parameters that differ between ranks rounds differently.
 
-    On the wire: in ``step``, as `allreduce_gradients` with the same arguments; between two calls
-    nothing.
+    On the wire: in ``step``, as `allreduce_gradients` with the same arguments; nothing between two
+    calls.
 
     Args:
-      optimizer: the outer optimiser, of optax; by default SGD with Nesterov momentum of 0.9 and a
-        learning rate of 0.7, as in the paper.
+      optimizer: the outer optimiser, an optax transformation; by default SGD with Nesterov momentum
+        of 0.9 and a learning rate of 0.7, as in the paper.
       error_feedback: whether the loss of a lossy codec is added to the next outer gradients.
       bucket_bytes: as for `allreduce_gradients`.
       policy: as for `allreduce_gradients`; ``from_step`` counts outer steps.
       mesh: with ``axis_name``, the mesh that has this axis: the parameters of ``step`` then have a
-        leading axis with one row per device. Without it, ``step`` with ``axis_name`` is for use
+        leading axis with one row per device. With ``axis_name`` and without ``mesh``, call ``step``
         inside ``shard_map``.
-      exclude_nonfinite: whether to leave a rank whose parameters are not finite out of the mean. It
-        gets the result of the others. This takes one more `jaxccomp.allreduce`, of one number.
+      exclude_nonfinite: whether to exclude a rank whose parameters are not finite from the mean.
+        The excluded rank gets the others' result. This takes one more `jaxccomp.allreduce`, of one
+        number.
       residual_dtype: as for `allreduce_gradients`.
 
     Returns:
@@ -173,7 +174,7 @@ def make_outer(
 
     def init(params: Any) -> OuterState:
         require_floating(name, params)
-        # Copies: programs donate the parameters that they train.
+        # Copy: programs donate the parameters that they train.
         own = jax.tree.map(jnp.copy, params)
         return OuterState(own, exchange(**options).init(own), optimizer.init(own))
 

@@ -14,7 +14,7 @@ from jax.tree_util import keystr
 
 from jaxccomp import codecs, errors
 
-_MIN_FILL = 1 / 8  # of bucket_bytes; smaller buckets are not sent alone
+_MIN_FILL = 1 / 8  # fraction of bucket_bytes; smaller buckets are not sent alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,11 +116,12 @@ def _bytes(leaf: Any) -> int:
 def _buckets(
     paths: Sequence[str], sizes: Sequence[int], chosen: Sequence[str], most: int | None
 ) -> tuple[Bucket, ...]:
-    """Group leaves by codec; the last layers first, as their gradients are computed first.
+    """Group leaves by codec, last layers first, since backward computes their gradients first.
 
     A bucket closes before a leaf that would exceed ``most``. But a bucket below ``_MIN_FILL *
-    most``, such as the bias between two large kernels, would cost more as a call than it saves: the
-    leaf joins it. A last bucket below that joins the previous one of its codec.
+    most``, such as the bias between two large kernels, costs more as a call of its own than it
+    saves, so the leaf is added to it. If the last bucket is below this limit, it is merged into the
+    previous bucket of its codec.
     """
     order = range(len(paths))
     if most is not None:

@@ -39,13 +39,13 @@ def powersgd(
     Compression for Distributed Optimization", algorithms 1 and 2, with warm start).
 
     On the wire: two calls of `jaxccomp.allreduce`. A matrix of m rows and n columns takes
-    ``rank * (m + n)`` values instead of ``m * n``. Uncompressed leaves go with the first call.
+    ``rank * (m + n)`` values instead of ``m * n``. The first call also sends uncompressed leaves.
 
     Args:
       rank: the rank of the approximation.
-      min_ratio: the minimum ratio of compression. Leaves below it, leaves of fewer than two
+      min_ratio: the minimum compression ratio. Leaves below this ratio, leaves of fewer than two
         dimensions and leaves that are not floating are sent uncompressed.
-      seed: of the first bases. The same on all ranks.
+      seed: the seed of the first bases; the same on all ranks.
       residual_dtype: as for `allreduce_gradients`.
 
     Returns:

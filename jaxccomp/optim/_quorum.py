@@ -65,8 +65,8 @@ def participants(
     rule = (least, grace_seconds)
     found = _comm.participants(comm, name, done, rule, wait_for_all, timeout_seconds)
     processes = tuple(comm.processes[rank] for rank in found.members)
-    # The same name for the same members avoids a recompilation. A failure changes the name: some
-    # members may have launched an operation on the old one that others have not.
+    # The same name for the same members avoids a recompilation. A failure changes the name: only
+    # some members may have launched an operation on the old communicator.
     own = f"{name}-{zlib.crc32(repr(processes).encode()):08x}.{found.failures}"
     group = _comm.resolve(_comm.Communicator(f"{comm.name}/{own}", processes, comm.order))
     root = found.members.index(found.up_to_date[0])
@@ -79,25 +79,26 @@ def participants(
 class Quorum:
     """Outer steps that wait for late ranks only for a limited time.
 
-    An outer step waits for all ranks; once a quorum has arrived, only for ``grace_seconds`` more.
-    Then the ranks that have arrived do the step, with the mean over themselves. A late rank takes
+    An outer step waits for all ranks, but at most ``grace_seconds`` after a quorum has arrived.
+    Then the ranks that have arrived do the step, with the mean over these ranks. A late rank takes
     part in the next step: an up-to-date rank sends it the newest outer parameters and the state of
-    the outer optimiser, and the late rank applies its changes to these, ``newest + (own - old)``.
-    They have the same weight in the mean as any rank's, so no changes are dropped. The outer
-    parameters are the same bits on all participants of a step.
+    the outer optimiser, and the late rank applies its changes to them, ``newest + (own - old)``.
+    In the mean these changes have the same weight as another rank's, so no changes are dropped.
+    The outer parameters have the same bits on all participants of a step.
 
-    A late rank waits until the others reach their next outer step. The first member decides, in a
-    thread, so also while it is late itself. If its whole process stops, as after SIGSTOP, the
-    others wait until it continues or counts as lost (``peer_timeout_seconds``). The first step on a
-    communicator, and the step after a failed exchange, wait for all ranks.
+    A late rank waits until the others reach their next outer step. A thread of the first member
+    chooses the participants, also while that member is late. If the first member's process stops,
+    as after SIGSTOP, the others wait until it continues or counts as lost
+    (``peer_timeout_seconds``). The first step on a communicator, and the step after a failed
+    exchange, wait for all ranks.
 
     If the parameters of a participant are not finite, all participants get NaN, and the outer state
     is unchanged except for ``count``: continue from ``state.outer.params``. With
     ``exclude_nonfinite=True`` in the outer step, the step is the mean of the other participants.
 
-    On the wire: a small message from each rank to the first and back; then the outer step's
-    messages between the participants; if one of them was late before, also a lossless `bcast` of
-    the outer parameters and the optimiser's state. Each set of participants has its own
+    On the wire: a small message from each rank to the first rank and back; then the outer step's
+    messages between the participants; if a participant was late in an earlier step, also a lossless
+    `bcast` of the outer parameters and the optimiser's state. Each set of participants has its own
     communicator, for which jitted programs are compiled again.
 
     Attributes:
@@ -122,7 +123,7 @@ class Quorum:
           timeout_seconds: the time to wait for a quorum; at least the training time between two
             outer steps, since a late rank waits for the next step. Default: the option
             ``timeout_seconds``.
-          name: of the participants' communicators; the same on all ranks, and different for each
+          name: prefix of the communicators' names; the same on all ranks, and different for each
             `Quorum` that exists at the same time.
 
         Raises:
@@ -174,7 +175,7 @@ class Quorum:
         self.participants: tuple[int, ...] = ()
 
     def init(self, params: Any) -> QuorumState:
-        """Return the first state; ``params`` are the same on all ranks. Communicates nothing.
+        """Return the first state, without communication; all ranks pass the same ``params``.
 
         Raises:
           UnsupportedDTypeError: for parameters that are not floating.
@@ -193,16 +194,16 @@ class Quorum:
             calls: to decide when training ends, compare ``count``, and do not count calls.
           comm: the communicator whose members may take part; by default the communicator of the
             outer step's options.
-          wait_for_all: whether to wait for all members, however late: for the last step, so that
-            all hold the same bits after it. It is enough if one rank sets it.
+          wait_for_all: whether to wait for all members, however late. Set it in the last step, so
+            that all members end with the same bits. It is enough if one rank sets it.
 
         Returns:
           ``(params, state)``: the parameters from which all participants continue, and the next
           state.
 
         Raises:
-          InvalidArgumentError: for parameters of other structure, shape or dtype than in ``init``,
-            and if ranks have different quorums or grace windows.
+          InvalidArgumentError: for parameters of another structure, shape or dtype than in
+            ``init``, and if ranks have different quorums or grace windows.
           CommunicatorError: if processes did not join by ``jaxccomp.init(coordinator=...)``.
           InitializationError: if a member is lost, or no quorum arrives in time.
           JaxRuntimeError: if the exchange fails. The state is unchanged; call again, after

@@ -60,11 +60,11 @@ def sparse_loco(
     Args:
       density: the fraction of each chunk's values that is sent, in (0, 1]; at least one value.
       decay: the factor of the accumulator in each outer step, in [0, 1].
-      learning_rate: of the outer step.
-      quantize: False: values are sent as float32, positions as before.
+      learning_rate: the learning rate of the outer step.
+      quantize: False: values are sent as float32; positions still take 12 bits.
       mesh: as for `diloco`.
       exclude_nonfinite: as for `diloco`. An excluded rank still sends values of its accumulator.
-      residual_dtype: as for `allreduce_gradients`; of the accumulator.
+      residual_dtype: the dtype of the accumulator, as for `allreduce_gradients`.
 
     Returns:
       An `Outer`. The option ``codec`` compresses the encoded bytes again; it must be lossless.

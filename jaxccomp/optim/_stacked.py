@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def state_specs(optimizer: optax.GradientTransformation, params: Any, axis_name: Any) -> Any:
     """Return the partition specs of an optimiser's state that `stack_residuals` has stacked.
 
-    A Python loop over a jitted ``shard_map`` carries the state as arrays of the whole mesh. Parts
+    A Python loop over a jitted ``shard_map`` holds the state as arrays of the whole mesh. Parts
     that are the same on all devices are replicated, ``P()``. Residuals of error feedback differ
     between devices: they are rows of one array, ``P(axis_name)``.
 
@@ -52,7 +52,7 @@ def stack_residuals(state: Any) -> Any:
     """Return the state with residuals as rows, to return from a function under ``shard_map``.
 
     Args:
-      state: of an optimiser: the result of its ``init`` or ``update`` on this device.
+      state: an optimiser's state: the result of its ``init`` or ``update`` on this device.
 
     Returns:
       The state; residuals have a leading axis of length 1, along which the specs of `state_specs`
@@ -74,8 +74,8 @@ def resize_residuals(state: Any, ranks: int, op: str = "mean") -> Any:
     of ranks, rows are scaled to keep their mean.
 
     Args:
-      state: of an optimiser, stacked by `stack_residuals` under ``shard_map``, or restored from a
-        checkpoint of such a state: residuals have a row for each rank.
+      state: an optimiser's state, stacked by `stack_residuals` under ``shard_map``, or restored
+        from a checkpoint of such a state: residuals have a row for each rank.
       ranks: the new number of rows.
       op: the ``op`` of `allreduce_gradients`: "mean" or "sum".
 

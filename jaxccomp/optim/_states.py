@@ -16,8 +16,8 @@ class FeedbackState(NamedTuple):
     """The state of `allreduce_gradients` with error feedback.
 
     Attributes:
-      residual: a pytree like the gradients, of the dtypes that ``residual_dtype`` sets: the codec's
-        loss; None for leaves that are not floating. It differs between ranks.
+      residual: a pytree like the gradients, with the dtypes that ``residual_dtype`` sets: the
+        codec's error; None for leaves that are not floating. It differs between ranks.
     """
 
     residual: Any

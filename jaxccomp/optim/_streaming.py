@@ -36,26 +36,27 @@ class _Exchange:
 class Streaming:
     """Streaming DiLoCo: exchange fragments of the parameters in turn, concurrently with training.
 
-    The leaves of the parameters are divided into fragments of about equal size. After step t,
-    counted from 1, the exchange of fragment p begins if ``t - p * every // fragments`` is a
-    multiple of ``every``: an outer step of the fragment's values at that time. ``delay`` steps
-    later its result is mixed into the current values, ``mixing * own + (1 - mixing) * result``
+    The leaves of the parameters are divided into fragments of about equal size. An exchange is an
+    outer step of one fragment. After step t, counted from 1, the exchange of fragment p begins with
+    the current values if ``t - p * every // fragments`` is a multiple of ``every``. ``delay`` steps
+    later its result is mixed into the values of that step, ``mixing * own + (1 - mixing) * result``
     (Douillard et al. 2025, "Streaming DiLoCo with overlapping communication", algorithm 2, with H,
-    tau and alpha). So a fragment's first exchange may come after fewer steps than ``every``. The
+    tau and alpha). A fragment's first exchange may thus come after fewer than ``every`` steps. The
     paper's fragments are layers; here each leaf, largest first, goes to the smallest fragment.
 
     The outer parameters, in ``state``, are the same on all ranks, bit for bit. The trained
     parameters differ between ranks until ``finish``; with ``mixing=0`` a fragment's parameters are
     equal when its result is taken. If a rank's values of a fragment are not finite, the result is
-    NaN on all ranks and the fragment's state is unchanged: `finish` returns parameters to continue
-    from. With ``exclude_nonfinite=True`` in the outer step, the result is the other ranks' mean.
+    NaN on all ranks and the fragment's state is unchanged: continue from the parameters that
+    `finish` returns. With ``exclude_nonfinite=True`` in the outer step, the result is the other
+    ranks' mean.
 
     On the wire: in ``every`` steps, one outer step of each fragment, on a duplicate of the
     communicator and from a separate thread. On CPUs JAX runs the programs of one thread one after
-    the other, so on the program's thread the exchange would delay the next step.
+    the other: on the main thread an exchange would delay the next training step.
 
     Attributes:
-      exchange_seconds: total time of exchanges, from when their values were computed.
+      exchange_seconds: total time of exchanges; each starts when its input values are computed.
       waited_seconds: total time that ``step``, ``settle`` and ``finish`` waited for results after
         the inner steps were done.
     """
@@ -78,7 +79,7 @@ class Streaming:
           delay: the number of steps until a result is taken, at least 0 (``step`` waits for it) and
             less than ``every``. ``step`` waits for an exchange that takes longer.
           mixing: the weight of the rank's own values, from 0 to 1.
-          name: of the duplicate of the communicator and of the thread; the same on all ranks, and
+          name: the name of the duplicate communicator and of the thread; the same on all ranks, and
             different for each `Streaming` that exists at the same time.
 
         Raises:
@@ -124,7 +125,7 @@ class Streaming:
         self.waited_seconds = 0.0
 
     def init(self, params: Any) -> StreamingState:
-        """Return the first state; ``params`` are the same on all ranks. Communicates nothing.
+        """Return the first state, without communication; all ranks pass the same ``params``.
 
         Raises:
           InvalidArgumentError: if there are fewer leaves than fragments.
@@ -180,16 +181,16 @@ class Streaming:
     def settle(self, state: StreamingState) -> StreamingState:
         """Wait for all exchanges, and return the state with their results, for a checkpoint.
 
-        Training that continues from it, here or in another program, has the same results as
-        without the checkpoint: ``step`` still mixes in each result when it is due.
+        Training that continues from the returned state, in this or another program, has the same
+        results as without the checkpoint: ``step`` still mixes in each result when it is due.
         """
         return self._take((), state, int(state.count), range(len(self._begins)))
 
     def finish(self, params: Any, state: StreamingState) -> tuple[Any, StreamingState]:
         """Wait for all exchanges, and return the outer parameters: the same on all ranks.
 
-        For the end of training, or for evaluation. They do not include this rank's inner steps
-        since its last exchanges.
+        Call it at the end of training or before evaluation. The outer parameters do not include
+        this rank's inner steps since its last exchanges.
 
         Args:
           params: this rank's parameters; only their structure is used.
@@ -269,7 +270,7 @@ class Streaming:
         parts: list[dict[str, Any]] = [{} for _ in self._begins]
         sizes = [0] * len(parts)
         for path in sorted(leaves, key=lambda path: (-np.size(leaves[path]), path)):
-            # If sizes are equal, the one with fewer leaves, so that none remains empty.
+            # If sizes are equal, choose the fragment with fewer leaves, so that none remains empty.
             smallest = min(range(len(parts)), key=lambda p: (sizes[p], len(parts[p])))
             parts[smallest][path] = leaves[path]
             sizes[smallest] += np.size(leaves[path])

@@ -63,13 +63,14 @@ def train_step(
       loss: ``loss(params, *batch)`` returns a scalar, the mean over the batch. ``params`` is a
         pytree, such as linen's variables or the parameters of ``nnx.split(model, nnx.Param)``. With
         ``has_aux`` it returns a pair, the scalar and a pytree of arrays.
-      optimizer: of optax. It gets the mean of the gradients.
+      optimizer: an optax transformation. It gets the mean of the gradients.
       error_feedback: as for `allreduce_gradients`.
       bucket_bytes: as for `allreduce_gradients`.
       policy: as for `allreduce_gradients`.
       mesh: with ``axis_name``, the mesh that has this axis.
-      has_aux: whether ``loss`` has auxiliary output, as for ``jax.grad``. It is not reduced:
-        between processes ``step`` returns the rank's own, with ``mesh`` a row per device.
+      has_aux: whether ``loss`` has auxiliary output, as for ``jax.grad``. The output is not
+        reduced: between processes ``step`` returns this rank's output, with ``mesh`` a row per
+        device.
       residual_dtype: as for `allreduce_gradients`.
 
     Returns:

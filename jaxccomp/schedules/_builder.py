@@ -24,11 +24,11 @@ After = int | None | Iterable[int | None]
 class Builder:
     """The tasks of one rank, added one by one. Each method returns the task's number, for `after`.
 
-    A collective's operands lie in ``input`` blocks and its results in ``output`` blocks: one, or
-    one per rank if the operand or the result has a row per rank. A block has `block_bytes`: the
-    tensors of a call one after the other, each at a multiple of 64 bytes. Ranges begin and end at
-    multiples of 64, or at the block's end, and values keep their offset: values at [64, 128) of an
-    operand are sent, merged and received at [64, 128) of other blocks.
+    A collective's operands lie in ``input`` blocks and its results in ``output`` blocks: one block,
+    or one per rank if the operand or the result has a row per rank. A block has `block_bytes`
+    bytes: the tensors of a call one after the other, each at a multiple of 64 bytes. Ranges begin
+    and end at multiples of 64, or at the block's end. Values keep their offset: values at [64, 128)
+    of an operand are sent, merged and received at [64, 128) of other blocks.
 
     Attributes:
       rank: the rank whose tasks these are.
@@ -40,9 +40,9 @@ class Builder:
       feedback: whether the schedule must write each encoding's compression error to `residuals`.
       reverse: of a scan, whether it begins at the last rank.
       lane: the lane (pipeline stage) of the tasks that are added next, from 0 on: one per chunk,
-        the same on all ranks. A task waits only for tasks of its own lane or lower ones, and both
-        ends of a message are in one lane. So the engine can run several lanes at once, as memory
-        allows, without deadlock.
+        the same on all ranks. A task may wait only for tasks of the same or a lower lane, and both
+        ends of a message must be in one lane. The engine can then run as many lanes at once as
+        memory allows, without deadlock.
     """
 
     def __init__(self, rank: int, problem: Problem):
@@ -64,29 +64,29 @@ class Builder:
     # Ranges.
 
     def input(self, like: Slot | None = None, block: int = 0) -> Slot:
-        """A range of an operand's block: the offsets of ``like``, or all of it. Read-only."""
+        """Returns a range of an operand's block: the offsets of ``like``, or all. Read-only."""
         return self._of("input", like, block)
 
     def output(self, like: Slot | None = None, block: int = 0) -> Slot:
-        """A range of a result's block: the offsets of ``like``, or all of it."""
+        """Returns a range of a result's block: the offsets of ``like``, or all."""
         return self._of("output", like, block)
 
     def residuals(self, like: Slot | None = None, block: int = 0) -> Slot:
-        """A range of the compression errors (with feedback), a result shaped like the operand."""
+        """Returns a range of the compression errors (with feedback), shaped like the operand."""
         return self._of("residual", like, block)
 
     def scratch(self, like: Slot) -> Slot:
-        """New temporary memory for the values of a range."""
+        """Allocates temporary memory for the values of a range."""
         self._scratch.append((like.begin, like.end))
         return Slot("scratch", len(self._scratch) - 1, like.begin, like.end)
 
     def code(self, like: Slot) -> Slot:
-        """A new buffer for the encoded values of a range. It is used as a whole."""
+        """Allocates a buffer for the encoded values of a range. Tasks use it as a whole."""
         self._code.append((like.begin, like.end))
         return Slot("code", len(self._code) - 1, like.begin, like.end)
 
     def cut(self, slot: Slot) -> list[Slot]:
-        """The chunks of a range, in order; none if it is empty."""
+        """Returns the chunks of a range, in order; none if it is empty."""
         size = slot.end - slot.begin
         step = _up(max(self.chunk_bytes, -(-size // _MAX_CHUNKS), _ALIGN))
         return [
@@ -95,13 +95,13 @@ class Builder:
         ]
 
     def lanes(self, slot: Slot) -> Iterator[Slot]:
-        """The chunks of a range, in order; sets `lane` to the chunk's number for each."""
+        """Yields the chunks of a range, in order, with `lane` set to the chunk's number."""
         for lane, chunk in enumerate(self.cut(slot)):
             self.lane = lane
             yield chunk
 
     def part(self, slot: Slot, index: int, parts: int) -> Slot:
-        """The ``index``-th of ``parts`` parts of a range; sizes differ by at most 64 bytes."""
+        """Returns part ``index`` of ``parts`` of a range; sizes differ by at most 64 bytes."""
         size = slot.end - slot.begin
         units = -(-size // _ALIGN)
         ends = [min(size, (units * i // parts) * _ALIGN) for i in (index, index + 1)]
@@ -110,7 +110,7 @@ class Builder:
     # Tasks.
 
     def send(self, peer: int, tag: int, slot: Slot | Sequence[Slot], after: After = ()) -> int:
-        """Sends a range: raw values, or a code. Several ranges of raw values are one message.
+        """Sends a range of raw values, or a code. Several ranges of raw values are one message.
 
         Args:
           peer: the rank that receives it.
@@ -132,19 +132,19 @@ class Builder:
         return self._add("recv", _NOWHERE, list(slot), after, peer=peer, tag=tag)
 
     def copy(self, dst: Slot, src: Slot, after: After = ()) -> int:
-        """``dst = src``."""
+        """Copies: ``dst = src``."""
         return self._add("copy", self._row(dst), [src], after)
 
     def merge(
         self, dst: Slot, sources: Sequence[Slot], final: bool = False, after: After = ()
     ) -> int:
-        """``dst = sources[0] op sources[1] op ...``, with the call's reduction.
+        """Computes ``dst = sources[0] op sources[1] op ...``, with the call's reduction.
 
         Args:
           dst: the result; it may be one of the sources.
           sources: raw values, or codes, which are decoded and merged in one pass. All ranks that
             compute the same result must merge in the same order, or rounding differs.
-          final: whether this is the last merge of these values; for a mean it divides.
+          final: whether this is the last merge of these values; for a mean it also divides.
           after: numbers of the tasks to wait for.
         """
         return self._add("merge", self._row(dst), list(sources), after, final=bool(final))
@@ -165,7 +165,7 @@ class Builder:
           src: raw values.
           after: numbers of the tasks to wait for.
           whose: the rank part of a stochastic codec's seed; default: this rank.
-          which: the number part of the seed; default: another one for each encoding of this rank.
+          which: the number part of the seed; default: a new number for each encoding of this rank.
             Ranks that must produce the same code from the same values pass the same seed.
         """
         number = self._encoded if which is None else which
@@ -191,7 +191,7 @@ class Builder:
         final: bool = False,
         add: bool = False,
     ) -> int:
-        """``dst = values - decode(code)``: an encoding's compression error, with feedback.
+        """Computes an encoding's error, ``dst = values - decode(code)``; only with feedback.
 
         Each encoding that contributes to a result has exactly one residual, on one rank, at the
         offsets of its values.
@@ -221,7 +221,7 @@ class Builder:
         return code, [self.encode(code, src, after)]
 
     def room(self, dst: Slot) -> Slot:
-        """The receive buffer of values for ``dst``: ``dst``, or with a codec a new code."""
+        """Returns the receive buffer for ``dst``: ``dst`` itself, or with a codec a new code."""
         return self.code(dst) if self.coded else dst
 
     def unpack(self, dst: Slot, came: Slot, after: After = ()) -> list[int]:
@@ -235,7 +235,7 @@ class Builder:
         return _numbers(after) if came == dst else [self.copy(dst, came, after)]
 
     def rows(self) -> tuple[list[tuple], list[tuple[int, int]], list[tuple[int, int]]]:
-        """Tasks, scratch and code, in the engine's format."""
+        """Returns tasks, scratch and code in the engine's format."""
         return self._tasks, self._scratch, self._code
 
     def _of(self, space: str, like: Slot | None, block: int) -> Slot:

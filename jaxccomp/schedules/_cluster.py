@@ -110,10 +110,10 @@ class Cluster:
       task_seconds: CPU time per task.
       call_seconds: time before the first task of a call.
       ranks_per_process: the number of consecutive ranks in one process.
-      one_machine: whether all hosts share the cores of the first one, as a testbed's hosts do.
+      one_machine: whether all hosts share the cores of the first host, as in a testbed.
       codecs: by spec.
       transport: the transport when the profile was measured, "mpi" or "ucx"; empty if unknown.
-      step_seconds: time of a training step then (`bench/calls.py`); 0 if unknown.
+      step_seconds: time of a training step when the profile was measured; 0 if unknown.
     """
 
     hosts: tuple[Hosts, ...]
@@ -137,7 +137,7 @@ class Cluster:
 
     @property
     def host_of_rank(self) -> list[int]:
-        """By rank, the number of its host."""
+        """Returns, for each rank, the number of its host."""
         ranks_of = [each.ranks for each in self.hosts for _ in range(each.count)]
         return [host for host, ranks in enumerate(ranks_of) for _ in range(ranks)]
 
@@ -218,7 +218,7 @@ def load(given: Cluster | Mapping[str, Any] | str | pathlib.Path) -> Cluster:
 
 
 def parse(data: bytes, place: str) -> Cluster:
-    """A cluster from the bytes of a JSON file.
+    """Parses the bytes of a JSON file.
 
     Args:
       data: the bytes.
@@ -402,7 +402,7 @@ _TUNE = "`python -m jaxccomp tune links --output FILE` writes one of some KiB"
 
 
 def cluster_of(content: Mapping[str, Any]) -> Cluster:
-    """The cluster that a profile's content describes.
+    """Returns the cluster that a profile's content describes.
 
     Args:
       content: the profile's content, without its version.
@@ -433,10 +433,10 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Cluster:
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """The unchecked bytes of a profile.
+    """Returns the unchecked bytes of a profile.
 
     Raises:
-      InvalidArgumentError: if the file is missing, or longer than ranks can share.
+      InvalidArgumentError: if the file is missing, or exceeds the size that ranks can exchange.
     """
     return json_files.read(path, "profile", _TUNE)
 
@@ -445,7 +445,7 @@ def _with_version(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": VERSION} | dict(content)
 
 
-# --- Layout: which ranks of a call share a host, and their share of its links and cores -----------
+# --- Layout: which ranks of a call share a host, and their part of its links and cores -----------
 
 # The processes of the ranks, for each group of ranks that makes the call.
 Groups = tuple[tuple[int, ...], ...]
@@ -456,7 +456,7 @@ class Layout:
 
     Args:
       cluster: the profile.
-      hosts: by process of the world, a number for its host.
+      hosts: for each process of the world, a number for its host.
     """
 
     def __init__(self, cluster: Cluster, hosts: Sequence[int]):
@@ -466,7 +466,7 @@ class Layout:
         self._described = dict(zip(dict.fromkeys(hosts), described, strict=True))
 
     def cluster(self, groups: Groups) -> Cluster | None:
-        """The ranks of the first group, as a cluster of their own.
+        """Returns the ranks of the first group as a separate cluster.
 
         Links and cores are shared with the other groups, which make the call at the same time.
 
@@ -504,7 +504,7 @@ class Layout:
         )
 
     def _shape(self, group: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
-        """Ranks per process, and ranks of each host in order; None if not numbered host by host."""
+        """Returns ranks per process and per host; None if ranks are not numbered host by host."""
         processes = [(each, len(list(run))) for each, run in itertools.groupby(group)]
         hosts = [
             (host, len(list(run)))

@@ -20,8 +20,8 @@ Value = bool | int | float
 _ALIGN = 64
 _MAX_CHUNK = 1 << 40
 _ROOTED = ("bcast", "reduce", "gather", "scatter")
-# (bytes of a block, of a chunk): empty, less than the alignment of ranges, a part of a chunk, and
-# several chunks.
+# (bytes of a block, bytes of a chunk): an empty block, a block below the alignment of ranges, a
+# part of a chunk, and several chunks.
 _SIZES = ((0, 64), (4, 64), (1000, 4096), (20_000, 4096), (100_032, 8192))
 
 
@@ -37,18 +37,18 @@ def register_algorithm(name: str, collective: str, /, **options: Value) -> Calla
     It must be pure (the same arguments give the same tasks on all ranks), since each rank makes the
     tasks of all ranks. Before anything is sent
 
-    * the tasks of all ranks are checked by symbolic execution, as this package's own algorithms
-      are: results are the collective's, no two unordered tasks touch one range, both ends of each
-      message exist and are in one lane, nothing deadlocks, even if memory is short, and temporary
-      memory stays within its limit (4 chunks for each peer of a rank);
+    * symbolic execution checks the tasks of all ranks, as it checks this package's algorithms:
+      results are correct, no two unordered tasks access one range, both ends of each message exist
+      and are in one lane, the tasks cannot deadlock, even if memory is short, and temporary memory
+      stays within its limit (4 chunks for each peer of a rank);
     * ranks compare a hash of the tasks: if they have registered different functions under one name,
       an error shows both.
 
     On the wire: the messages of the tasks; with a codec, the codes that the function sends. Calls
-    may be between processes or along an axis; shapes must be known at lowering.
+    between processes and along an axis may use it; shapes must be known at lowering.
 
     Args:
-      name: its name in ``algorithm=``: of a to z, 0 to 9 and ``_``.
+      name: the value for ``algorithm=``; characters a to z, 0 to 9 and ``_``.
       collective: one of `jaxccomp.schedules.COLLECTIVES`.
       **options: options that may follow a colon, with their defaults: numbers and bools, which the
         function gets as keyword arguments. Every algorithm has the option ``chunk``: the bytes of a
@@ -58,8 +58,8 @@ def register_algorithm(name: str, collective: str, /, **options: Value) -> Calla
       NameTakenError: if the name is taken or not valid.
       ScheduleError: for a function that does not take its options, or an option that is neither
         number nor bool; from operations, if the schedule is wrong, with the rank, the task and the
-        reason. Defining a function again, as in a notebook, replaces the previous one and forgets
-        programs compiled with it.
+        reason. Defining a function again, as in a notebook, replaces the previous function and
+        discards programs compiled with it.
       UnknownNameError: for an unknown collective.
 
     Example:
@@ -121,7 +121,7 @@ def check(
 
     Args:
       collective: the collective.
-      algorithm: its name, with options to override their defaults.
+      algorithm: the algorithm's name, with options that differ from their defaults.
       ranks: the numbers of ranks.
       sizes: pairs of bytes of a block and of a chunk; a ``chunk`` in ``algorithm`` overrides the
         latter.
@@ -184,7 +184,7 @@ class _Maker:
         self._lock = threading.Lock()
 
     def options(self, text: str) -> dict[str, Value]:
-        """The function's keyword arguments, and ``chunk`` if it is given."""
+        """Returns the function's keyword arguments, and ``chunk`` if it is given."""
         values = dict(self._options)
         _, colon, given = text.partition(":")
         if colon and not given:
@@ -217,7 +217,7 @@ class _Maker:
         return errors.InvalidArgumentError(f"{self._collective}: algorithm {text!r}: {what}.")
 
     def key(self, text: str, problem: Problem) -> str:
-        """The engine's key for the checked schedules of all ranks."""
+        """Returns the engine's key for the checked schedules of all ranks."""
         options = self.options(text)
         chunk = options.pop("chunk", None) or problem.chunk_bytes or config.get("chunk_bytes")
         problem = Problem(

@@ -29,7 +29,7 @@ class Slot:
       block: the rank of an input or output block (0 if there is only one), or the number of a
         temporary block.
       begin: first byte. A scratch block begins at the offset given in `Schedule.scratch`.
-      end: one past the last.
+      end: one past the last byte.
     """
 
     space: str
@@ -69,7 +69,7 @@ class Schedule:
     """The tasks of one rank in a collective; ``str()`` has a line for each task.
 
     Attributes:
-      algorithm: its name; the default's for "auto".
+      algorithm: the algorithm's name; for "auto", the name of the default.
       tasks: in an order that their dependencies allow.
       scratch: begin and end of each scratch block.
       text: one line per task.
@@ -98,7 +98,7 @@ def make(
     feedback: bool = False,
     hosts: Sequence[int] = (),
 ) -> Schedule:
-    """The schedule of ``rank``.
+    """Returns the schedule of ``rank``.
 
     Args:
       collective: one of `COLLECTIVES`.
@@ -107,13 +107,13 @@ def make(
       ranks: the number of ranks.
       block_bytes: size of each block: of a rank's operand, or of one row if the operand has a row
         per rank.
-      root: of rooted collectives.
+      root: the root of a rooted collective.
       chunk_bytes: default: the option of that name.
       coded: whether there is a codec.
       lossless: with ``coded``, whether it is lossless: the encoder then keeps its own values
         instead of decoding.
       feedback: as in `allreduce_with_feedback` and `reduce_scatter_with_feedback`; needs ``coded``.
-      hosts: by rank, a number for its host; default: all differ.
+      hosts: for each rank, a number for its host; default: all ranks on different hosts.
 
     Raises:
       InvalidArgumentError: for arguments that are out of range.

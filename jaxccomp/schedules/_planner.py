@@ -42,9 +42,9 @@ _CHUNK_GAIN = 0.2
 def _choose(question: Question, ways: Ways, every_option: bool) -> Choice | None:
     """Chooses by predicted time.
 
-    Unless ``every_option``, candidates that cannot win are left out or their simulation is ended
-    early: a candidate slower than `_NEAR` times another one is neither chosen nor tried with the
-    next codec, and none is faster than the lower bound by bytes on the links.
+    Unless ``every_option``, candidates that cannot win are not simulated, or their simulation ends
+    early. A candidate slower than `_NEAR` times another candidate is neither chosen nor tried with
+    the next codec. No candidate is faster than the lower bound from the bytes on the links.
     """
     search = _Search(ways, every_option)
     chosen: Option | None = None
@@ -80,19 +80,19 @@ class _Stage:
 
 
 class _Search:
-    """Prices the candidates, codec by codec."""
+    """Predicts the time of the candidates, codec by codec."""
 
     def __init__(self, ways: Ways, every_option: bool):
         self._ways, self._every_option = ways, every_option
         self._stages: list[_Stage] = []
-        self._rule_is_at_floor = True  # until a price shows otherwise
+        self._rule_is_at_floor = True  # until a predicted time shows otherwise
         # By algorithm: seconds of its raw bytes on the links, scaled to the call's size.
         self._raw_floors: dict[str, float] = {}
 
     def best(self, codec: str, bar_seconds: float) -> Option | None:
-        """The fastest candidate with this codec.
+        """Returns the fastest candidate with this codec.
 
-        None if the lower bound shows that none is faster than ``bar_seconds``.
+        Returns None if the lower bound shows that no candidate is faster than ``bar_seconds``.
         """
         self._stages.append(_Stage(codec))
         if not self._every_option:
@@ -107,7 +107,7 @@ class _Search:
         return self._compared(len(self._stages) - 1).best
 
     def _compared(self, number: int) -> _Stage:
-        """The stage, with its algorithms priced."""
+        """Returns the stage, with the predicted times of its algorithms."""
         stage = self._stages[number]
         if stage.seconds:
             return stage
@@ -121,7 +121,7 @@ class _Search:
             self._ways.price("auto", stage.codec)  # the baseline for pruning
         names = self._hopeful(names, stage)
         found: dict[str, Option] = {}
-        # The previous codec's fastest first: a low limit ends later simulations early.
+        # Start with the previous codec's fastest: a low limit ends later simulations early.
         for name in sorted((rule, *names), key=lambda each: known.get(each, math.inf)):
             limit = self._limit(_NEAR * min(stage.seconds.values(), default=math.inf))
             if self._raw_floors.get(name, 0.0) / self._ways.ratio(stage.codec) >= limit:
@@ -137,7 +137,7 @@ class _Search:
         return stage
 
     def _with_chunks(self, codec: str, options: list[Option]) -> Option | None:
-        """The fastest option, or the best option or a pipeline with another chunk."""
+        """Returns the fastest option; also tries another chunk for it and for pipelines."""
         usual = first_of_gain(options)
         if usual is None:
             return None
@@ -171,7 +171,7 @@ class _Search:
         found = {}
         for name in names:
             least = min((each.seconds for each in found.values()), default=math.inf)
-            # The whole takes at least as long as a part.
+            # A whole call takes at least as long as a part of it.
             limit = self._limit(min(_HOPELESS * least, _NEAR * rule))
             sketch = self._ways.sketch(name, stage.codec, limit)
             if sketch is None:
@@ -206,7 +206,7 @@ class Planner:
 
     @property
     def transport(self) -> str:
-        """The transport with which the profile was measured; empty if it does not say."""
+        """Returns the transport with which the profile was measured; empty if unknown."""
         return self._cluster.transport
 
     def choose(
@@ -220,20 +220,21 @@ class Planner:
         root: int = 0,
         every_option: bool = False,
     ) -> Choice | None:
-        """Chooses how to run a call; None: by the static rule.
+        """Chooses how to run a call; returns None if the static rule decides.
 
-        The static rule holds for calls without a prediction: other collectives, no bytes, a codec
-        that is not in the profile, more than 64 ranks, or ranks that are not numbered host by host.
+        The static rule decides for calls without a prediction: other collectives, calls without
+        bytes, a codec that is not in the profile, more than 64 ranks, or ranks that are not
+        numbered host by host.
 
         Args:
           collective: its name.
           algorithm: "auto", or the program's argument.
           codecs: candidate specs, in the order of preference.
-          sizes: bytes that a rank passes in, by dtype.
+          sizes: bytes of a rank's operands, by dtype.
           groups: the processes of the ranks, for each group that makes the call at the same time.
           root: of rooted collectives.
-          every_option: also prices candidates that cannot win; takes up to a second for 64 ranks.
-            The choice is the same.
+          every_option: whether to predict candidates that cannot win, too; this takes up to a
+            second for 64 ranks. The choice is the same.
         """
         question = Question(collective, algorithm, codecs, sizes, groups, root)
         return self._remembered(question, config.get("chunk_bytes"), every_option)

@@ -39,11 +39,11 @@ class PlannedCall:
       reduce_op: "sum", for instance; empty without a reduction.
       root: of rooted collectives, else -1.
       ranks: the number of ranks.
-      members: of a call along axes, the processes of its ranks, group by group; of a communicator's
-        call, which ranks share a host.
+      members: for a call along axes, the processes of its ranks, group by group; for a
+        communicator's call, which ranks share a host.
       operands: shapes and dtypes of the operands.
       details: further properties of the call, such as "feedback".
-      platform: of its devices, "cpu" for instance.
+      platform: the platform of its devices, such as "cpu".
       backend: the program's argument.
       algorithm: the program's argument.
       codec: the program's argument.
@@ -110,7 +110,7 @@ class Plans:
       world: the number of processes of each host, in the order of ranks.
       missing: what pinned plans do with a call that they lack: "error", or "auto" (plan it).
       calls: how each call runs.
-      lines: by call, the source lines that make it, up to 8.
+      lines: for each call, up to 8 source lines with the call.
     """
 
     world: tuple[int, ...]
@@ -137,14 +137,14 @@ class Plans:
             self.lines[call] = (*lines, line)[:_MAX_LINES]
 
     def find(self, site: Mapping[str, Any], line: str) -> Plan | None:
-        """How a call runs; None if it must be planned.
+        """Returns how a call runs; None if it must be planned.
 
         Args:
           site: the arguments of its `PlannedCall`.
-          line: the source line that makes it.
+          line: the source line of the call.
 
         Raises:
-          InvalidArgumentError: if the plans lack it and `missing` is "error".
+          InvalidArgumentError: if the plans lack the call and `missing` is "error".
         """
         call = PlannedCall.of(site)
         plan = self.calls.get(call)
@@ -213,9 +213,9 @@ class Difference:
 
     Attributes:
       call: the call.
-      lines: its source lines in the second file, or else in the first.
-      before: its plan in the first file; None if that lacks it.
-      after: its plan in the second file; None if that lacks it.
+      lines: its source lines in the second file; if the second lacks the call, in the first.
+      before: its plan in the first file; None if the first file lacks the call.
+      after: its plan in the second file; None if the second file lacks the call.
     """
 
     call: PlannedCall
@@ -239,7 +239,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class PlanDiff:
-    """The differences of two files; false without any. ``str()`` has a line for each.
+    """The differences of two files; false if there are none. ``str()`` has a line for each.
 
     Attributes:
       worlds: the worlds of both files if they differ; else None.
@@ -261,7 +261,7 @@ class PlanDiff:
 
 
 def diff(before: Plans, after: Plans) -> PlanDiff:
-    """The differences, in the order of the first file's calls, then of the second's."""
+    """Returns the differences, in the order of the first file, then of the second file."""
     both = dict.fromkeys((*before.calls, *after.calls))
     found = [
         Difference(
@@ -282,16 +282,16 @@ def diff(before: Plans, after: Plans) -> PlanDiff:
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """The unchecked bytes of a file.
+    """Returns the unchecked bytes of a file.
 
     Raises:
-      InvalidArgumentError: if the file is missing, or longer than ranks can share.
+      InvalidArgumentError: if the file is missing, or exceeds the size that ranks can exchange.
     """
     return json_files.read(path, "plan", _WRITE)
 
 
 def load(path: str | os.PathLike[str]) -> Plans:
-    """The plans of a file.
+    """Returns the plans of a file.
 
     Raises:
       InvalidArgumentError: if it cannot be read, or has an invalid value.
@@ -301,7 +301,7 @@ def load(path: str | os.PathLike[str]) -> Plans:
 
 
 def parse(data: bytes, place: str) -> Plans:
-    """Plans from the bytes of a file.
+    """Parses the bytes of a plan file.
 
     Args:
       data: the bytes.
@@ -402,7 +402,7 @@ def _check_texts(content: Mapping[Any, Any], names: Iterable[Any], place: str) -
 def _object(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
     content = json_files.keys_of(content, place, keys)
     lacking = [key for key in keys if key not in content]
-    # Of another version many keys may be missing: let the caller report the version.
+    # Files of another version may lack many keys: let the caller report the version.
     if "version" in keys and content.get("version", VERSION) != VERSION:
         return {key: content.get(key) for key in keys}
     if lacking:

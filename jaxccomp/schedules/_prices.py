@@ -25,17 +25,17 @@ class Prediction:
     """The predicted time and traffic of a collective.
 
     Attributes:
-      algorithm: its name; for "auto", the static rule's.
+      algorithm: the algorithm's name; for "auto", the name that the static rule selects.
       seconds: until the last rank is done.
-      rank_seconds: by rank.
-      up_bytes: by host, sent over its link.
-      down_bytes: by host, received over its link.
-      local_bytes: sent between ranks of one host, summed over hosts.
+      rank_seconds: the time at which each rank is done.
+      up_bytes: for each host, the bytes sent over its link.
+      down_bytes: for each host, the bytes received over its link.
+      local_bytes: the bytes sent between ranks of one host, summed over hosts.
       floor_seconds: the time of the bytes on the busiest link; 0 if none is used.
       busy_seconds: CPU time, summed over ranks, by activity: "encode", "decode", "merge", "copy",
         "messages".
       busy_cores: ``busy_seconds`` as a fraction of all cores' time, 0 to 1.
-      reduced: whether one host was simulated for all, as all do the same.
+      reduced: whether one host was simulated for all hosts, since all do the same.
       ended_early: whether the simulation reached the limit; ``seconds`` is then the limit, and
         bytes and CPU times are counted up to it.
     """
@@ -54,12 +54,12 @@ class Prediction:
 
     @property
     def link_bytes(self) -> int:
-        """Bytes over the busiest link, in one direction."""
+        """Returns the bytes over the busiest link, in one direction."""
         return max(*self.up_bytes, *self.down_bytes)
 
 
 def algorithms(collective: str) -> tuple[str, ...]:
-    """The names of a collective's algorithms: the engine's own, then the registered ones."""
+    """Returns the names of a collective's algorithms: the engine's, then the registered ones."""
     _check_collective(collective)
     engine.load()  # raises if there is no engine
     return known.names(collective)
@@ -87,11 +87,11 @@ def simulate(
       cluster: a JSON file, its content as a dict, or a text such as "4x1gbit" (docs/planner.md).
       size_bytes: size of each rank's operand; of the root's for a scatter.
       codec: one of the cluster's codecs, or its ratio and rates as a dict; None or "raw": no codec.
-      dtype: of the values. Algorithms that send partial sums send half types as float32.
-      root: of rooted collectives.
+      dtype: the values' dtype. Algorithms that send partial sums send half types as float32.
+      root: the root of a rooted collective.
       chunk_bytes: default: the option of that name.
-      every_rank: simulates every rank even if all hosts do the same, for comparison.
-      limit_seconds: ends the simulation at this simulated time.
+      every_rank: whether to simulate every rank even if all hosts do the same, for comparison.
+      limit_seconds: the simulated time at which the simulation ends.
 
     Raises:
       InvalidArgumentError: for invalid arguments, or a call that is too large to simulate.
@@ -147,7 +147,7 @@ def simulate(
 
 
 def travels_as(collective: str, algorithm: str, dtype: str, ranks: int) -> str:
-    """The dtype that values of ``dtype`` have on the wire (`_primitives/wide_sums.py`)."""
+    """Returns the wire dtype of values of ``dtype`` (`_primitives/wide_sums.py`)."""
     if collective not in _SUMS or dtype not in HALF_TYPES or ranks <= 2:
         return dtype
     return "float32" if known.sends_partial(collective, algorithm) else dtype
@@ -156,7 +156,7 @@ def travels_as(collective: str, algorithm: str, dtype: str, ranks: int) -> str:
 def default_algorithm(
     collective: str, cluster: clusters.Cluster, size_bytes: int, coded: bool, dtype: str
 ) -> str:
-    """The static rule's algorithm on a cluster."""
+    """Returns the algorithm that the static rule selects on a cluster."""
     hosts = cluster.host_of_rank
     size = block_bytes(collective, size_bytes, len(hosts))
     return engine.load().default_algorithm(collective, hosts, size, coded, dtype in HALF_TYPES)
@@ -170,7 +170,7 @@ def _resolved(
     codec: Any,
     dtype: str,
 ) -> tuple[str, str]:
-    """The algorithm and the dtype that travels; "auto" only where that dtype is ``dtype``."""
+    """Returns the algorithm and its wire dtype; "auto" only if the wire dtype is ``dtype``."""
     if collective not in _SUMS or dtype not in HALF_TYPES:
         return algorithm, dtype
     name, colon, options = algorithm.partition(":")
@@ -182,10 +182,10 @@ def _resolved(
 
 
 def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dict[str, str]]:
-    """`simulate` with each algorithm of a collective.
+    """Calls `simulate` with each algorithm of a collective.
 
     Returns:
-      The predictions, the fastest first, and by name the reasons why others were not simulated.
+      The predictions, the fastest first, and the reasons why other algorithms were not simulated.
     """
     made, missing = [], {}
     for name in algorithms(collective):
@@ -201,7 +201,7 @@ def simulate_all(collective: str, **options: Any) -> tuple[list[Prediction], dic
 
 
 def block_bytes(collective: str, size_bytes: int, ranks: int) -> int:
-    """The size of a block, from the size of a rank's operand."""
+    """Returns the size of a block, from the size of a rank's operand."""
     return size_bytes // ranks if collective in _CUT else size_bytes
 
 
@@ -211,16 +211,16 @@ def static_rule(
     sizes: Sequence[tuple[str, int]],
     codec: str = "raw",
 ) -> str:
-    """The algorithm that "auto" selects without a profile.
+    """Returns the algorithm that "auto" selects without a profile.
 
     Args:
       collective: its name; v-variants are allowed, too.
-      groups: by rank a number for its host, for each group of ranks that makes the call.
-      sizes: bytes that a rank passes in, by dtype.
+      groups: for each group of ranks that makes the call, a host number for each rank.
+      sizes: bytes of a rank's operands, by dtype.
       codec: a spec; "raw" for none.
 
     Returns:
-      Its name; "auto" if it differs between groups.
+      The algorithm's name; "auto" if groups have different algorithms.
 
     Example:
       >>> jaxccomp.schedules.static_rule("bcast", [[0, 0, 1]], [("float32", 1 << 20)])

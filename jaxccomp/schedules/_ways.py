@@ -22,7 +22,7 @@ from jaxccomp.schedules._prices import (
 # --- Candidates, and the choice among them --------------------------------------------------------
 
 # A candidate replaces the static rule, a smaller chunk or raw values only if its predicted time is
-# lower by this fraction: less is within the errors of predictions.
+# lower by this fraction: smaller differences are within the prediction error.
 GAIN = 0.05
 RAW = "raw"  # no codec
 
@@ -37,7 +37,7 @@ class Option:
       algorithm: the operation's argument; "auto" is the engine's static rule.
       runs: the name of the algorithm that runs.
       codec: a spec; "raw" for none.
-      seconds: the predicted time, by the profile.
+      seconds: the time predicted from the profile.
     """
 
     algorithm: str
@@ -72,7 +72,7 @@ class Question:
 
 
 def first_of_gain(options: Sequence[Option]) -> Option | None:
-    """The first option, unless a later one is faster by `GAIN`."""
+    """Returns the first option, unless a later option is faster by `GAIN`."""
     best: Option | None = None
     for each in options:
         if best is None or each.seconds < (1 - GAIN) * best.seconds:
@@ -81,7 +81,7 @@ def first_of_gain(options: Sequence[Option]) -> Option | None:
 
 
 def choice_of(chosen: Option | None, options: Iterable[Option]) -> Choice | None:
-    """The choice with the other priced options; None if nothing was chosen."""
+    """Returns the choice with the other predicted options; None if none was chosen."""
     if chosen is None:
         return None
     # A dict, not a set: ties must be in the same order on all ranks.
@@ -99,11 +99,11 @@ _ROUNDING = 0.999
 def min_seconds(
     collective: str, cluster: Cluster, size_bytes: int, root: int = 0, ratio: float = 1.0
 ) -> float:
-    """A lower bound for the simulated time of every algorithm.
+    """Returns a lower bound for the simulated time of every algorithm.
 
     Args:
       collective: one of `jaxccomp.schedules.COLLECTIVES`.
-      cluster: the cluster, all of whose ranks take part.
+      cluster: the cluster; all its ranks take part.
       size_bytes: size of a rank's operand; of the root's for a scatter.
       root: of rooted collectives.
       ratio: the codec's compression ratio (raw / encoded bytes).
@@ -120,7 +120,7 @@ def min_seconds(
     for i, host in enumerate(hosts):
         own, others = host.ranks, ranks - host.ranks
         up, down = {
-            # Each host sends its values, and receives all others' values or a sum of them.
+            # Each host sends its values, and receives the other hosts' values or a sum.
             "allgather": (own * size, others * size),
             "alltoall": (own * others * block, own * others * block),
             "reduce_scatter": (others * block, own * block),
@@ -129,21 +129,21 @@ def min_seconds(
             "scatter": (others * block, 0.0) if i == of_root else (0.0, own * block),
             "reduce": (0.0, size) if i == of_root else (size, 0.0),
             "gather": (0.0, others * size) if i == of_root else (own * size, 0.0),
-            # From host to host.
+            # A chain from host to host.
             "scan": (size * (i < last), size * (i > 0)),
             "exscan": (size * (i < last), size * (i > 0)),
         }[collective]
         least = max(least, up / host.up_bytes_per_second, down / host.down_bytes_per_second)
     if collective == "allreduce":
-        # Summing over h hosts takes h - 1 messages per value, and distributing the sum as many.
+        # Each value takes h - 1 messages to be summed over h hosts, and h - 1 to be distributed.
         least = max(least, 2 * last * size / sum(each.up_bytes_per_second for each in hosts))
     return cluster.call_seconds + _ROUNDING * least
 
 
 # --- Predicted times ------------------------------------------------------------------------------
 
-# Larger calls are extrapolated linearly from two simulated sizes, whose blocks have enough chunks
-# that time grows with bytes.
+# Larger calls are extrapolated linearly from two simulated sizes. Their blocks have enough chunks
+# for time to grow linearly with bytes.
 _MIN_CHUNKS, _CHUNKS_OF_A_RANK = 32, 2
 _GATHERED_CHUNKS = 8
 # Algorithms that pipeline chunks, instead of cutting values into a part per rank.
@@ -154,10 +154,11 @@ _PIPELINES = {
     ("scan", "chain"),
     ("exscan", "chain"),
 }
-# The largest size of a coarse estimate.
+# The maximum size of a coarse estimate.
 _SKETCH_BYTES = 2 << 20
 # If all ranks have parts of the same size, one rank is simulated for all (csrc/planner/symmetry.h).
-# With more than `_FEW_RANKS`, sizes above `_ROUNDABLE` such units are rounded up to equal parts.
+# With more than `_FEW_RANKS` ranks, sizes above `_ROUNDABLE` blocks of `_BLOCK_ALIGN` bytes per
+# rank are rounded up to equal parts.
 _BLOCK_ALIGN, _ROUNDABLE, _FEW_RANKS = 64, 100, 16
 # Pipelines of few chunks may gain from smaller chunks, pipelines of many from larger ones.
 _FEW_CHUNKS, _SMALL_CHUNK, _LARGE_CHUNK = 8, 1 << 17, 1 << 21
@@ -170,7 +171,7 @@ _MERGED_AT_ONCE = {
     "scan": (),
     "exscan": (),
 }
-# Decodes and encodes again at each rank.
+# Algorithms that decode and encode again at each rank.
 _RECODED = ("chain_recoded",)
 
 
@@ -180,10 +181,10 @@ class Ways:
     Args:
       question: the call.
       cluster: the call's ranks.
-      chunk_bytes: the chunk of algorithms that set none.
+      chunk_bytes: the chunk of algorithms that do not set a chunk.
 
     Attributes:
-      options: the candidates priced so far.
+      options: the candidates with a predicted time so far.
       bytes: size of a rank's operands.
     """
 
@@ -197,21 +198,21 @@ class Ways:
             codec: None if codec == RAW else _mixed(codec, cluster.codecs[codec], question.sizes)
             for codec in question.codecs
         }
-        self._rules: dict[bool, str] = {}  # by whether values are encoded
+        self._rules: dict[bool, str] = {}  # key: whether values are encoded
         # Codecs of half types that are sent as float32.
         self._wide_coders: dict[str, Codec | None] = {}
 
     def codecs(self) -> list[str]:
-        """The requested codecs that encode at least one of the dtypes, and "raw"."""
+        """Returns "raw" and the requested codecs that encode at least one of the dtypes."""
         return [codec for codec, row in self._coders.items() if row or codec == RAW]
 
     def ratio(self, codec: str) -> float:
-        """Compression ratio (raw / encoded bytes)."""
+        """Returns the compression ratio (raw / encoded bytes)."""
         row = self._coders[codec]
         return row.ratio if row else 1.0
 
     def floor_seconds(self, codec: str) -> float:
-        """A lower bound for the time of any algorithm, by the bytes on the links."""
+        """Returns a lower bound for any algorithm's time, from the bytes on the links."""
         return min_seconds(
             self._question.collective,
             self._cluster,
@@ -221,7 +222,7 @@ class Ways:
         )
 
     def rule(self, codec: str) -> str:
-        """The static rule's algorithm."""
+        """Returns the algorithm that the static rule selects."""
         coded = codec != RAW
         if coded not in self._rules:
             self._rules[coded] = self._rule(coded)
@@ -233,7 +234,7 @@ class Ways:
         )
 
     def others(self, codec: str) -> list[str]:
-        """The other algorithms that round and encode no more often than the static rule's."""
+        """Returns other algorithms that round and encode no more often than the static rule's."""
         collective, rule = self._question.collective, self.rule(codec)
         names = [name for name in algorithms.own_names(collective) if name not in _RECODED]
         lossy = codec != RAW and not engine.load().describe_codec(codec)["lossless"]
@@ -246,11 +247,11 @@ class Ways:
         return [name for name in names if name != rule]
 
     def is_pipeline(self, algorithm: str) -> bool:
-        """Whether the algorithm is one of `_PIPELINES`."""
+        """Returns whether the algorithm is one of `_PIPELINES`."""
         return (self._question.collective, algorithm) in _PIPELINES
 
     def with_another_chunk(self, algorithm: str) -> str | None:
-        """The algorithm with a chunk from which pipelines may gain; None for short operands."""
+        """Returns the algorithm with a chunk that may be faster; None for short operands."""
         if self.bytes < 2 * _SMALL_CHUNK:
             return None
         few = self.bytes <= _FEW_CHUNKS * self._chunk_bytes
@@ -258,12 +259,12 @@ class Ways:
         return None if chunk == self._chunk_bytes else f"{algorithm}:chunk={chunk}"
 
     def price(self, algorithm: str, codec: str, limit: float = math.inf) -> Option | None:
-        """Predicts an option; None if it reaches the limit, or has too many tasks.
+        """Predicts an option's time; None if it reaches the limit or has too many tasks.
 
         Args:
           algorithm: the operation's argument; "auto" is the static rule.
           codec: one of `codecs`.
-          limit: in seconds.
+          limit: the maximum predicted time, in seconds.
         """
         known = [e for e in self.options if (e.algorithm, e.codec) == (algorithm, codec)]
         if known:
@@ -297,7 +298,7 @@ class Ways:
         return option
 
     def sketch_bytes(self) -> int:
-        """The size of coarse estimates, at most the call's own."""
+        """Returns the size of coarse estimates, at most the call's size."""
         part = self._max_bytes("", self._chunk_bytes) // 2
         return min(_SKETCH_BYTES, part, self.bytes)
 
@@ -341,7 +342,7 @@ class Ways:
         return self._wide_coders[codec]
 
     def _max_bytes(self, algorithm: str, chunk_bytes: int) -> int:
-        """The largest size that is simulated without extrapolation."""
+        """Returns the largest size that is simulated without extrapolation."""
         collective, ranks = self._question.collective, self._cluster.ranks
         if collective in ("allgather", "gather"):  # blocks are not cut
             return _GATHERED_CHUNKS * chunk_bytes
@@ -355,7 +356,7 @@ class Ways:
 
 
 def _mixed(spec: str, codec: Codec, sizes: Sizes) -> Codec | None:
-    """The codec's average over several dtypes; None if it encodes none of them."""
+    """Returns the codec's average over several dtypes; None if it encodes none of them."""
     coded = set(engine.load().describe_codec(spec)["dtypes"])
     total = sum(size for _, size in sizes)
     sent = sum(size / (codec.of(name).ratio if name in coded else 1.0) for name, size in sizes)

@@ -177,7 +177,7 @@ class Publisher(_Side):
         instance ``jnp.bfloat16``. Default: no rounding.
       codec: the codec of the differences; it must be bit-exact. "raw": all versions are sent in
         full, uncompressed.
-      name: tells apart several syncs that threads create at once on a communicator; the same on
+      name: distinguishes syncs that several threads create at once on a communicator; the same on
         all ranks.
 
     Raises:
@@ -258,7 +258,7 @@ class Publisher(_Side):
         """Waits until all receivers have the last published version, then ends the sync.
 
         Raises:
-          SyncError: if receivers may lack it, with the reason.
+          SyncError: if a receiver may lack the last version, with the reason.
         """
         if not self._session.close():
             raise errors.SyncError(
@@ -294,9 +294,8 @@ class Publisher(_Side):
 class Receiver(_Side):
     """A rank that uses weights; made by all ranks that do not make a `Publisher`.
 
-    Receivers may shard their weights differently. A receiver that never calls ``latest`` does not
-    delay others, nor does one that is closed or dies. After a failed exchange the next version is
-    sent in full.
+    Receivers may shard their weights differently. A receiver that never calls ``latest``, is closed
+    or dies does not delay others. After a failed exchange the next version is sent in full.
 
     Args:
       like: tree of arrays, or of ``jax.ShapeDtypeStruct``, of the shapes and dtypes of this rank's
@@ -305,8 +304,8 @@ class Receiver(_Side):
       comm: as for `Publisher`.
       specs: as for `Publisher`, of this side's arrays.
       mesh: as for `Publisher`, over the receivers.
-      codec: as for `Publisher`, and the same.
-      name: as for `Publisher`, and the same.
+      codec: the publishers' codec.
+      name: the publishers' name.
 
     Raises:
       InvalidArgumentError: as `Publisher`.
@@ -333,7 +332,7 @@ class Receiver(_Side):
         super().__init__(like, False, versions, comm, specs, mesh, codec, name)
 
     def latest(self) -> Weights | None:
-        """The last complete version; None before the first. Does not wait.
+        """Returns the last complete version, or None before the first; does not block.
 
         Raises:
           SyncError: if the sync has failed, with the reason: for instance, the publisher has died.
@@ -344,25 +343,25 @@ class Receiver(_Side):
 
     @property
     def last(self) -> Weights | None:
-        """The last complete version, also after a failure."""
+        """Returns the last complete version, also after a failure."""
         whole = self._versions.whole
         return None if whole is None else Weights(whole.number, whole.params, whole.published_at)
 
     @property
     def closed(self) -> bool:
-        """Whether the sync has been closed or has failed, so no further version arrives."""
+        """Returns whether the sync is closed or has failed; then no further version arrives."""
         return self._versions.closed
 
     def wait(self, newer_than: int = 0, timeout: float | None = None) -> Weights:
-        """Waits for a version.
+        """Waits for a version and returns it.
 
         Args:
           newer_than: returns only a version with a greater number.
           timeout: seconds to wait at most. Default: until the sync ends.
 
         Raises:
-          TimeoutError: if no such version has arrived in time.
-          SyncError: if the sync has ended before.
+          TimeoutError: if no newer version has arrived in time.
+          SyncError: if the sync ends first.
         """
         versions = self._versions
         with versions.changed:

@@ -3,7 +3,7 @@
 The first publisher starts a round with a header (idle, version or close). For a version, each
 member reports the version it holds, the weights are sent, and each member reports success or an
 error; all members commit the version only if no member reports an error. If a member is lost, the
-survivors regroup (``Communicator.shrink``) and go on. Receivers that start later are admitted
+survivors regroup (``Communicator.shrink``) and continue. Receivers that start later are admitted
 between two rounds (``Communicator.admit``), and get the last version in full.
 """
 
@@ -55,7 +55,7 @@ class Meeting(NamedTuple):
 
 
 def meet(comm: Communicator | None, name: str, publishes: bool) -> Meeting:
-    """Exchanges the sides. Collective; an admitted rank meets the old members' `_take_in`."""
+    """Exchanges each rank's side. Collective; on an admitted rank it pairs with `_take_in`."""
     taken = _comm.taken_in(name)
     if taken is not None:
         if publishes:
@@ -138,12 +138,12 @@ class Session:
         return not self._thread.is_alive()
 
     def _enter(self, comm: Communicator, newcomers_only: bool) -> None:
-        """Goes on with the members of `comm`. Collective.
+        """Continues with the members of `comm`. Collective.
 
         Args:
           comm: the communicator, in program order.
           newcomers_only: whether this rank has just been admitted. An admitted rank whose weights
-            differ is left out, and raises.
+            differ is rejected, and raises.
         """
         said = Control(comm).descriptions([*self._description, newcomers_only])
         self._members, refused = described(comm, said)
@@ -213,14 +213,14 @@ class Session:
         everybody = _comm.regrouped(self._base, tuple(self._members), epoch)
         grown = everybody.admit(self._name, timeout_seconds=config.get("timeout_seconds"))
         if grown is everybody:
-            return  # they do not wait any more
+            return  # the processes have stopped waiting
         publishes = self._members[self._process].publishes
         Control(grown).states(State(int(publishes), part=self._part))
         self._enter(grown, newcomers_only=False)
         self._resends = True
 
     def _regroup(self) -> None:
-        """Goes on with the surviving members."""
+        """Continues with the surviving members."""
         everybody = _comm.regrouped(self._base, tuple(self._members))
         # Members that exchange nothing with the lost rank notice the failure later.
         left = everybody.shrink(timeout_seconds=config.get("timeout_seconds"))
@@ -242,11 +242,11 @@ class Session:
         source = None
         if header.kind == Kind.VERSION:
             try:
-                # Before others begin to wait for it.
+                # Before other ranks begin to wait for these arrays.
                 source = self._versions.begin(header, seconds / 2)
             except errors.SyncError as error:
                 trouble = str(error)
-        # Publishers stay until the first one closes.
+        # Publishers stay until the first publisher closes.
         leaving = self._leaving and not self._members[self._process].publishes
         held = -1 if trouble else self._versions.held
         waiting = _comm.waiting(self._name)
@@ -309,8 +309,8 @@ def described(
 
     Args:
       comm: the communicator.
-      said: by rank: whether it publishes, its arrays, its error text, its codec, and whether it
-        joins an existing sync.
+      said: for each rank: whether it publishes, its arrays, its error text, its codec, and whether
+        it joins an existing sync.
 
     Raises:
       InvalidArgumentError: if ranks other than newcomers have errors or differ.

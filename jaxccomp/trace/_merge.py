@@ -31,8 +31,8 @@ class ClockOffset:
     Attributes:
       ranks: the ranks that share this clock.
       hosts: the names of their machines.
-      seconds: was added to their ``CLOCK_MONOTONIC``, which counts from the start of a machine, so
-        this may be days.
+      seconds: the correction added to their ``CLOCK_MONOTONIC``, which counts from boot; it may be
+        days.
       uncertainty_seconds: of ``seconds``, plus or minus; 0 for the lowest rank's clock, None if
         unknown.
       by: "reference" for the lowest rank's clock; "messages" if estimated from messages between
@@ -138,9 +138,9 @@ def merge(output: str | os.PathLike[str], *traces: str | os.PathLike[str]) -> Me
 
     Ranks of a host share a clock. Offsets between hosts are estimated from messages with both ends
     in the traces; the uncertainty is half the round trip of the fastest messages, and ``otherData``
-    of the file has it for each clock. So ranks of different hosts must record at the same time, and
-    meanwhile exchange messages in both directions, as in an allreduce or a barrier. Drift within a
-    recording is not corrected (about 10 us per second between hosts).
+    of the file has it for each clock. Ranks of different hosts must therefore record at the same
+    time, and exchange messages in both directions during the recording, as in an allreduce or a
+    barrier. Drift within a recording is not corrected (about 10 us per second between hosts).
 
     Args:
       output: the file to write, for https://ui.perfetto.dev: a process for each rank, a row for
