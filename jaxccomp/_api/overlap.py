@@ -1,9 +1,9 @@
 """Operations that overlap: `nonblocking` and `Handle`, and `run_apart` for several operations.
 
-XLA on CPUs starts what is ready, but assigns memory in the order of one sequential schedule. That
-order may use the results of a first operation before it computes the operands of a second one. Then
-these operands may get memory that becomes free only then, and the second operation waits for the
-first. `run_apart` puts all uses of results after all operands, in that order.
+XLA on CPUs starts each computation when its inputs are ready, but assigns memory in the order of
+one sequential schedule. If that schedule uses the results of a first operation before it computes
+the operands of a second one, the operands may reuse memory of these results, and the second
+operation waits for the first. `run_apart` orders all operands before all uses of results.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def run_apart(
     """Run independent operations.
 
     Args:
-      operands: of each operation.
+      operands: the operands of each operation.
       run: ``run(number, operands)`` binds operation ``number`` and returns its results.
 
     Returns:
@@ -177,7 +177,7 @@ def run_apart(
 def _passed(
     values: list[Array], tokens: Sequence[Array], *, token: bool
 ) -> tuple[list[Array], list[Array]]:
-    """Return values, and a token if one is wanted; constants need none."""
+    """Return values, and a token if requested; constants need none."""
     places = [i for i, value in enumerate(values) if _jax.is_tracer(value)]
     if not places or not (tokens or token):
         return values, []

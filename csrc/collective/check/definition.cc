@@ -169,8 +169,10 @@ std::string FindMistake(Collective collective, const Problem& problem, const Wor
       if (expected.leaves.empty() && world.shared_memory) continue;  // contains the operand
       const Block& cells = outcome.output[rank][b];
       for (size_t i = 0; i < cells.size(); ++i) {
+        // Blocks that are not the same on all ranks may be longer than rank 0's.
+        const Cell& of_first_rank = expected.same ? outcome.output[0][b][i] : cells[i];
         const std::string wrong =
-            WrongCell(cells[i], static_cast<int32_t>(i), expected, outcome.output[0][b][i], must_be_final,
+            WrongCell(cells[i], static_cast<int32_t>(i), expected, of_first_rank, must_be_final,
                       problem.coded && !problem.exact, expressions);
         if (wrong.empty()) continue;
         const int64_t address = world.cuts.empty() ? static_cast<int64_t>(i) * world.unit : world.cuts[i];
