@@ -49,14 +49,13 @@ class DeadlockDetector {
   void IfOneByOne(std::function<void()> then);
   Standing StandingTowards(const Operation& op, int peer) const;
   void SendProbes(const Operation& op, bool alone);
-  // Whether this member has done its part for an operation of `peer` with that standing, or may have: a message may
-  // still be in transit.
+  // Whether this member has done its part for an operation of `peer` with that standing. Also true if it may have done
+  // so: a message may still be in transit.
   bool HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // Whether an operation of `peer` with that standing certainly goes on only after this member has called another
-  // one.
+  // Whether an operation of `peer` with that standing can only continue after this member has called another operation.
   bool HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // This member's operation that waits for `peer`, whose operation with that standing goes on only after this member
-  // has called another one. Null if there is none, or if more operations are open.
+  // This member's operation that waits for `peer`, if the peer's operation with that standing can only continue after
+  // this member has called another operation. Null if there is none, or if this member has several open operations.
   const Operation* WhoWaitsFor(const Endpoint& endpoint, int peer, const Standing& standing) const;
   // Fails a receive from the rank itself for which no message can come.
   void CheckOwnMessages(Operation* op);

@@ -116,8 +116,8 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   const auto quiet = now - last_remote_;
   const bool callers_poll = last_remote_ > last_idle_;
   last_idle_ = now;
-  // Callers that make one call after another poll themselves, and each wake-up of this thread costs them time. So
-  // messages wake it only when the callers have left off.
+  // Callers that make one call after another poll themselves, and each wake-up of this thread costs them time. So this
+  // thread does not wait on the event descriptor while callers poll.
   const bool among_calls = std::exchange(polled_elsewhere_, false) || callers_poll;
   const auto most = std::min(kLongestSleep, wire_.remote()->PollsEvery());
   if (!among_calls && SleepUntilNews(lock, most)) return;

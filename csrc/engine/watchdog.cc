@@ -47,7 +47,7 @@ std::string PinnedError(const Operation& op, std::string_view transport) {
 }  // namespace
 
 void Watchdog::Ask(Operation& op, bool everybody) {
-  if (op.ends.used) return deadlocks_.Ask(op);   // it concerns no other member
+  if (op.ends.used) return deadlocks_.Ask(op);   // it probes only the awaited members
   op.liveness.asks += everybody;
   const Communicator& comm = *op.endpoint->communicator;
   std::vector<int> asked;

@@ -288,8 +288,8 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   op->liveness.last_progress = Operation::Clock::now();
   if (op->failed()) return CheckOver(op);
   if (status.code() == Code::kAborted && op->plan->tasks[task].kind == TaskKind::kRecv) {
-    // The sender has cancelled the payload because its operation failed. The reason comes in another message, maybe
-    // from another rank; if that is lost, the sender tells it when it is probed.
+    // The sender has cancelled the payload because its operation failed. Another message brings the reason, maybe from
+    // another rank. If that message is lost, the sender's answer to a probe brings the reason.
     op->waiting[task] = 1;
     return;
   }

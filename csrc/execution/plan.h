@@ -28,8 +28,8 @@ struct Part {
   DType dtype;
   int64_t offset;
   int64_t bytes;
-  // Which values they are, the same on all ranks and in all spaces: of which tensor, and how many bytes
-  // from the start of its rows of this block.
+  // Identify the values, equally on all ranks and in all spaces: the tensor, and the offset in bytes from the start of
+  // its rows of this block.
   int32_t tensor = 0;
   int64_t offset_in_block = 0;
 };
@@ -60,8 +60,8 @@ struct PlannedTask {
   int64_t staged_bytes = 0;
 };
 
-// Where references lie: the index of the first result's in Call::refs, and the block of its reference that an operand
-// or a result is.
+// The places of references: the index in Call::refs of the first result's reference, and the block of the reference
+// that belongs to an operand or a result.
 struct ReferencePlaces {
   size_t first_result = 0;
   int64_t operand_block = 0, result_block = 0;

@@ -14,7 +14,7 @@ namespace jaxccomp {
 
 struct Sides {
   Layout input, output;
-  int scratch_block = 0;   // the block of the input that scratch memory is laid out like
+  int scratch_block = 0;   // scratch memory has the layout of this block of the input
   int32_t first_loss = 0;  // with feedback: the first residual among the results, laid out as input
   // The dtypes of the operands by tensor, if the residuals of the call before are wider. `input` is then the layout of
   // the residuals.

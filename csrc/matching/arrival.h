@@ -13,8 +13,7 @@
 
 namespace jaxccomp {
 
-// The credit that a message uses at its sender (transport.h), held until this is destroyed, wherever the message
-// waits.
+// Holds the credit that a kept message uses at its sender (transport.h). The destructor releases it.
 class HeldCredit {
  public:
   HeldCredit() = default;

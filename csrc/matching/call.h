@@ -92,8 +92,8 @@ struct Call {
   // Values that sender and receivers already share (OpSpec::ReferencesEach), with the types and sizes of the
   // operands, or for an allgather of its results. A result of a broadcast may alias its operand or its reference.
   std::vector<Tensor> refs;
-  // Residuals of the call before, like the operands; the new residuals may alias them. With operands of half types they
-  // may be float32, and so are all results then.
+  // Residuals of the previous call, with the shapes of the operands; the new residuals may alias them. With operands of
+  // half types they may be float32; then all results are float32.
   std::vector<Tensor> carried;
   int64_t run_id = 0;             // the same for all calls of one launch of a program
   // Place of the launch in the user's Python program; empty if places are not compared.

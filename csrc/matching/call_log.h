@@ -40,7 +40,7 @@ struct CallCounts {
   std::array<float, kRecent> recent{};
 };
 
-// Call sites that look alike share a row: of a program that is compiled twice, and of all devices here.
+// Equal call sites share a row: those of a program that is compiled twice, and those of all devices of this process.
 struct CallRow {
   // From the program.
   Collective collective = Collective::kBarrier;

@@ -41,7 +41,7 @@ struct Launch {
   uint64_t thread = 0;
   uint64_t number = 0;
   uint64_t program_hash = 0;
-  // Launches of its executable since the last one that came to this endpoint, or one of Header's values.
+  // Launches of its executable since the last launch that used this endpoint, or one of Header's constants.
   uint32_t skipped = Header::kUnknownSkipped;
   std::string place;                        // Call::place
   uint32_t launched_by = 0;                 // Call::launched_by

@@ -63,7 +63,7 @@ std::vector<Arrival> PointToPointMatching::PostReceive(const Endpoint& endpoint,
     Message message = std::move(found->second);
     box.waiting.erase(found);
     box.waiting_places.erase(message.name);
-    // The earliest of all that fit is the earliest of its channel.
+    // The earliest message that matches is at the front of the queue of its channel.
     PopFront(box.waiting_by_channel, message.channel);
     box.taken[message.name] = receiver;
     return std::move(message.parts);

@@ -33,7 +33,7 @@ class Credit {
 
   void Grant(Amount limit) { limit_ = limit; }
 
-  // ---- As the sender. Whether a message of `bytes` may go unasked now.
+  // ---- As the sender. Whether a message of `bytes` may be sent now without a request of the receiver.
   bool Covers(int64_t bytes) const {
     return spent_.messages < limit_.messages && spent_.bytes + bytes <= limit_.bytes;
   }

@@ -61,7 +61,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   };
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
-    // By kind, at once or on request.
+    // Index 0: payloads that are sent at once. Index 1: payloads that are sent on request.
     AnnouncedPayloads<Incoming> incoming[2];
     uint32_t next_at_once = 0;    // number of the next payload announced to it at once
     OutgoingPayloads<Outgoing> outgoing;

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kBufferBytes = static_cast<int64_t>(sizeof(Header)) + UcxChannel::kEagerBytes;
 // Per call, so that a flood of messages does not keep the engine's lock.
 constexpr int kMaxProgress = 32;
-// Limits of the early messages of one process while its connection is being made: more than it hands to UCX at a
-// time.
+// Limits of the messages from one process that are kept until its connection is established. A process never hands
+// that much to UCX at a time.
 constexpr size_t kMaxHeld = 1 << 16;
 constexpr int64_t kMaxHeldBytes = 64 << 20;
 
