@@ -30,7 +30,7 @@ def test_override_restores():
     "name,value,facts",
     [
         ("chunk_byte", 1, ("'chunk_byte'", "'chunk_bytes'")),
-        ("backend", "cuda", ("'backend'", "'cuda'", "'auto', 'mpi', 'native', 'xla'")),
+        ("mpi", "sometimes", ("'mpi'", "'sometimes'", "'always', 'auto', 'never'")),
         ("chunk_bytes", "many", ("'chunk_bytes'", "int")),
         ("chunk_bytes", 1.5, ("'chunk_bytes'", "int")),
         ("chunk_bytes", 1, ("'chunk_bytes'", "64", "1")),
