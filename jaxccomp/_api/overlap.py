@@ -230,9 +230,9 @@ def _lower(ctx: Any, *operands: Any, tokens: int, token: bool) -> Any:
         alias="always",
         ordered=False,
     )
-    for i, value in zip(outputs, passed, strict=True):
-        results[i:] = [value, *results[i + 1 :]]
-    return results
+    for i, value in zip(through, passed[: len(through)], strict=True):
+        results[i] = value
+    return [*results, *passed[len(through) :]]
 
 
 _PASS = _jax.new_primitive(

@@ -33,6 +33,7 @@ class Route:
       call: the call with all choices made.
       line: its line in the program.
       sent: shapes and dtypes of the sent values.
+      shapes: the same as text.
       platform: the engine's platform; None: no engine.
       groups: the devices of the groups along axes.
       composition: the parts of a composed call.
@@ -46,6 +47,7 @@ class Route:
     call: Call
     line: str
     sent: Sequence[Any]
+    shapes: str
     platform: Platform | None = None
     groups: list[list[Any]] | None = None
     composition: composed.Composition | None = None
@@ -60,14 +62,13 @@ class Route:
 
     def record(self, mover: str) -> None:
         """Record the call for `jaxccomp.explain` and plans."""
-        shapes = _shapes(self.sent, self.asked)
         planning.record(
             self.where,
             self.call,
             mover,
             self.sent,
             self.choice,
-            operands=shapes,
+            operands=self.shapes,
             site=self.site,
             groups=self.groups,
         )
@@ -85,7 +86,7 @@ def decide(ctx: Any, call: Call) -> Route:
     asked = call.at("")
     call = planning.settled(asked)
     sent = _sent(call, _jax.avals_in(ctx))
-    route = Route(_emit_backend, asked, call, line, sent)
+    route = Route(_emit_backend, asked, call, line, sent, _shapes(sent, call))
     if extensions.BACKENDS.find(call.backend) is not None:
         return route
     platform, groups = _place(ctx, call, line)
@@ -97,13 +98,21 @@ def decide(ctx: Any, call: Call) -> Route:
     if not (custom or composition or _adds_carried(call, platform)):  # else the parts have plans
         if platform is not None:
             comm.init()
-        site = planning.site_of(asked, _shapes(sent, call), groups, _jax.platforms(ctx))
+        site = planning.site_of(asked, route.shapes, groups, _jax.platforms(ctx))
         plan = planning.pinned(site, asked, route.where)
     if plan is not None:
         call = plan
         platform, groups = _place(ctx, call, line)
         composition = _composition(ctx, call, platform)
-    route = Route(_emit_engine, asked, call, line, sent, platform, groups, composition, site)
+    route = dataclasses.replace(
+        route,
+        emit=_emit_engine,
+        call=call,
+        platform=platform,
+        groups=groups,
+        composition=composition,
+        site=site,
+    )
     if _adds_carried(call, platform) or (composition and call.carries):
         return dataclasses.replace(route, emit=_emit_carried)
     if platform is None:
@@ -143,8 +152,7 @@ def _emit_backend(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
     if call.comm is not None:
         _check_one_device(ctx, call, route.line)
     if not extensions.is_composed(call):  # otherwise the parts are recorded
-        shapes = _shapes(route.sent, call)
-        planning.record(route.line, call, call.backend, route.sent, operands=shapes)
+        planning.record(route.line, call, call.backend, route.sent, operands=route.shapes)
     return _jax.lower_traced(ctx, traced, operands, ordered=call.ordered)
 
 
@@ -195,7 +203,7 @@ def _emit_engine(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
     numbers = [platform.number(device.id) for group in route.groups or [] for device in group]
     results = _shapes(_jax.avals_out(ctx), call) if call.collective == "sendrecv" else ""
     attributes = {
-        "shapes": _shapes(route.sent, route.asked),
+        "shapes": route.shapes,
         "recv_shapes": results,
         "site": _jax.call_site_number(ctx, call.comm or (call.axes, call.groups)),
         "where": route.where,
