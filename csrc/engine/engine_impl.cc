@@ -29,14 +29,16 @@ constexpr double kPartingSecondsAfterAnError = 10;
 // How long it waits for failed operations of a library of collectives.
 constexpr auto kLibraryParts = milliseconds(1000);
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
+constexpr int64_t kLimitRetainedFromBytes = 64 << 20;
 // A continuation of an XLA program may block until all devices of the process have come as far (in-process
 // collectives of XLA do), so each needs a thread. Threads start on demand.
 constexpr size_t kMaxWorkers = 256;
 
 // For results in host memory.
-void UseHugePages(const std::vector<Tensor>& results, bool retain_memory) {
+void SetUpPages(const std::vector<Tensor>& results, bool huge_pages, bool retain_memory) {
   for (const Tensor& t : results) {
-    if (t.bytes < kHugePagesFromBytes) continue;
+    if (retain_memory && t.bytes >= kLimitRetainedFromBytes) LimitRetainedMemory();
+    if (!huge_pages || t.bytes < kHugePagesFromBytes) continue;
     AdviseHugePages(t.data, t.bytes);
     if (retain_memory) UseHugePagesInHeap();
   }
@@ -235,7 +237,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   }
   // Without the engine's lock: the call takes Python's.
   if (checks_launches_) call.place = place_of_launch_();
-  if (huge_pages_) UseHugePages(call.outputs, retain_memory_);
+  SetUpPages(call.outputs, huge_pages_, retain_memory_);
   std::unique_lock<std::mutex> lock(lock_.mutex);
   if (Status status = StartThreads(); !status.ok()) return status;
   Result<Operation*> posted = Post(site, std::move(call));

@@ -175,11 +175,15 @@ void MpiCollectives::Start(Communicator communicator, const LibraryCall& call, C
 }
 
 bool MpiCollectives::Poll() {
-  return TakeCompleted(mpi_, &running_, &next_, [&](const Running& ended) {
+  MpiBatch batch;
+  batch.AddList(&running_, &next_);
+  if (!batch.Test(mpi_)) return false;
+  TakeCompleted(&running_, [&](const Running& ended) {
     if (ended.request.error == 0) return ended.done->Done(Status::Ok());
     ended.done->Done(
         Error("MPI's " + std::string(Info(ended.collective).name), ended.request.error));
   });
+  return true;
 }
 
 void MpiCollectives::Freeze(const Status& why) {

@@ -12,7 +12,7 @@
 
 #include "execution/collective_library.h"
 #include "transport/mpi/mpi_library.h"
-#include "transport/mpi/mpi_world.h"
+#include "transport/mpi/mpi_requests.h"
 
 namespace jaxccomp {
 

@@ -63,49 +63,45 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
 }
 
 Status MpiControl::Post(RingSlot* slot) {
-  slot->request = 0;
+  slot->request = {};
   const int error = world_.mpi->Irecv(slot->buffer.get(), static_cast<int>(kControlBytes),
                                       world_.config.byte_type, world_.mpi->any_source(), kTag,
-                                      world_.config.comm, &slot->request);
+                                      world_.config.comm, &slot->request.handle);
   if (error == 0) return Status::Ok();
-  slot->request = 0;
+  slot->request.over = true;
   return world_.Error("MPI_Irecv", -1, error);
 }
 
-bool MpiControl::PollReceives() {
-  bool any = false;
+void MpiControl::TakeReceived() {
   // At most one turn of the ring, so that a flood of messages does not hold the lock.
-  for (int i = 0; i < kRingSize && !receive_failed_; ++i) {
+  for (int i = 0; i < kRingSize && !receive_failed_ && !ring_.empty(); ++i) {
     RingSlot& slot = ring_[ring_head_];
-    int completed = 0;
-    const int error = world_.mpi->Test(&slot.request, &completed);
+    if (i > 0) {
+      int completed = 0;
+      slot.request.error = world_.mpi->Test(&slot.request.handle, &completed);
+      slot.request.over = completed != 0 || slot.request.error != 0;
+    }
+    if (!slot.request.over) return;
     Status status;
-    if (error != 0) {
-      slot.request = 0;
-      status = world_.Error("MPI_Test (receive)", -1, error);
-    } else if (completed == 0) {
-      break;
+    if (slot.request.error != 0) {
+      status = world_.Error("MPI_Testsome (receive)", -1, slot.request.error);
     } else {
-      any = true;
       // Operations wait for the message, so repost afterwards: the other slots of the ring are posted.
-      slot.request = 0;
       ring_head_ = (ring_head_ + 1) % ring_.size();
       listener_.OnControlMessage(slot.buffer.get());
-      if (ring_.empty()) return true;   // the handler has frozen the transport
+      if (ring_.empty()) return;   // the handler has frozen the transport
       status = Post(&slot);
     }
     if (!status.ok()) {
       // Without its ring, this process hears no other.
       receive_failed_ = true;
-      any = true;
       for (int p = 0; p < world_.processes; ++p) world_.Lose(p, status);
     }
   }
-  return any;
 }
 
-bool MpiControl::PollSends() {
-  return TakeCompleted(*world_.mpi, &sends_, &next_test_, [&](ControlSend finished) {
+void MpiControl::TakeSent() {
+  TakeCompleted(&sends_, [&](ControlSend finished) {
     const int error = finished.request.error;
     if (error == 0) return GiveBuffer(std::move(finished.buffer));
     static_cast<void>(finished.buffer.release());   // leaked on purpose: MPI may still read it
@@ -117,7 +113,7 @@ void MpiControl::Close(MpiWorld::Clock::time_point deadline) {
   const auto leave = [](MpiBuffer* buffer) { static_cast<void>(buffer->release()); };
   for (RingSlot& slot : ring_) {
     // MPI may still use the buffer of a receive that failed.
-    if (slot.request == 0 || !world_.EndReceive(&slot.request, deadline)) leave(&slot.buffer);
+    if (slot.request.over || !world_.EndReceive(&slot.request.handle, deadline)) leave(&slot.buffer);
   }
   if (!world_.mpi->Finalized()) {
     for (ControlSend& send : sends_) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transport/control_channel.h"
+#include "transport/mpi/mpi_requests.h"
 #include "transport/mpi/mpi_world.h"
 #include "transport/transport.h"
 
@@ -38,8 +39,14 @@ class MpiControl final : public ControlChannel {
   bool IsLost(int process) const override { return world_.IsLost(process); }
   void Lose(int process, const Status& why) override { world_.Lose(process, why); }
 
-  bool PollReceives();
-  bool PollSends();
+  // The oldest posted receive, and the sends.
+  void AddReceive(MpiBatch* batch) {
+    if (!receive_failed_ && !ring_.empty()) batch->Add(&ring_[ring_head_].request);
+  }
+  void AddSends(MpiBatch* batch) { batch->AddList(&sends_, &next_test_); }
+  // Handle those that are over after the test. The first also tests the following receives.
+  void TakeReceived();
+  void TakeSent();
   bool HasSends() const { return !sends_.empty(); }
   // Ends all communication. Leaks buffers that MPI may still access.
   void Close(MpiWorld::Clock::time_point deadline);
@@ -52,7 +59,7 @@ class MpiControl final : public ControlChannel {
   static constexpr size_t kMaxSpare = 256;
 
   struct RingSlot {
-    MpiHandle request = 0;  // 0: not posted
+    MpiRequest request = {.over = true};   // over: also if it is not posted
     MpiBuffer buffer;
   };
   struct ControlSend {

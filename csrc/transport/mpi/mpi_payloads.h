@@ -37,7 +37,8 @@ class MpiPayloads final : MpiTransfers::Listener {
   // Fails the sends to that process that MPI has not started.
   void Lose(int process, const Status& why);
 
-  bool Poll() { return transfers_.Poll(); }
+  void Add(MpiBatch* batch) { transfers_.Add(batch); }
+  void TakeCompleted() { transfers_.TakeCompleted(); }
   bool Any() const { return transfers_.Any() || outgoing_count_ > 0; }
   bool OthersWait() const { return transfers_.OthersWait(); }
   int64_t early_bytes() const { return early_bytes_; }

@@ -59,20 +59,19 @@ void MpiTransfers::FinishUnit(MpiTransfer* transfer, Status status) {
   if (transfer->over()) listener_.OnTransferOver(transfer);
 }
 
-bool MpiTransfers::Poll() {
-  const bool any = Poll(/*receives=*/true);
-  return Poll(/*receives=*/false) || any;
+void MpiTransfers::Add(MpiBatch* batch) {
+  for (const bool receives : {true, false}) batch->AddList(&units_[receives], &next_test_[receives]);
 }
 
-bool MpiTransfers::Poll(bool receives) {
-  const char* const call = receives ? "MPI_Testsome (receive)" : "MPI_Testsome (send)";
-  return TakeCompleted(*world_.mpi, &units_[receives], &next_test_[receives],
-                       [&](const Unit& unit) {
-                         MpiTransfer* transfer = unit.transfer.get();
-                         const int error = unit.request.error;
-                         FinishUnit(transfer, error == 0 ? Status::Ok()
-                                                         : world_.Error(call, transfer->process, error));
-                       });
+void MpiTransfers::TakeCompleted() {
+  for (const bool receives : {true, false}) {
+    const char* const call = receives ? "MPI_Testsome (receive)" : "MPI_Testsome (send)";
+    jaxccomp::TakeCompleted(&units_[receives], [&](const Unit& unit) {
+      MpiTransfer* transfer = unit.transfer.get();
+      const int error = unit.request.error;
+      FinishUnit(transfer, error == 0 ? Status::Ok() : world_.Error(call, transfer->process, error));
+    });
+  }
 }
 
 bool MpiTransfers::OthersWait() const {

@@ -8,6 +8,7 @@
 
 #include "common/completion.h"
 #include "common/status.h"
+#include "transport/mpi/mpi_requests.h"
 #include "transport/mpi/mpi_world.h"
 #include "transport/transport.h"
 
@@ -48,7 +49,9 @@ class MpiTransfers {
   // Starts a transfer under the tag of the payload's number.
   void Start(std::shared_ptr<MpiTransfer> transfer, bool on_request, uint32_t number,
              std::byte* data, int64_t bytes);
-  bool Poll();
+  // Adds the requests, and handles those that are over after the test.
+  void Add(MpiBatch* batch);
+  void TakeCompleted();
   bool Any() const { return !units_[0].empty() || !units_[1].empty(); }
   // Whether other processes wait for a transfer: a send, or the receive of a dropped payload.
   bool OthersWait() const;
@@ -73,7 +76,6 @@ class MpiTransfers {
     int tag = 0;
   };
 
-  bool Poll(bool receives);
   void FinishUnit(MpiTransfer* transfer, Status status);
   // Leaks the requests and buffers of the transfer.
   void LeakOnPurpose(const std::shared_ptr<MpiTransfer>& transfer);

@@ -94,11 +94,21 @@ void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Comple
 
 bool MpiTransport::Poll() {
   if (world_.closed) return false;
-  bool any = control_.PollReceives();
-  any |= payloads_.Poll();
-  any |= control_.PollSends();
+  const bool any = PollRequests(/*receives=*/true);
   Settle();
   return any;
+}
+
+bool MpiTransport::PollRequests(bool receives) {
+  MpiBatch batch;
+  if (receives) control_.AddReceive(&batch);
+  payloads_.Add(&batch);
+  control_.AddSends(&batch);
+  if (!batch.Test(*world_.mpi)) return false;
+  if (receives) control_.TakeReceived();
+  payloads_.TakeCompleted();
+  control_.TakeSent();
+  return true;
 }
 
 void MpiTransport::OnControlMessage(const std::byte* message) {
@@ -228,8 +238,7 @@ void MpiTransport::Close(std::chrono::milliseconds patience) {
            std::chrono::steady_clock::now() < deadline;
   };
   while (!world_.mpi->Finalized() && goes_on()) {
-    const bool units = payloads_.Poll();
-    if (!control_.PollSends() && !units) std::this_thread::yield();
+    if (!PollRequests(/*receives=*/false)) std::this_thread::yield();
   }
   world_.closed = true;
   const Status why{Code::kUnavailable, "the MPI transport was closed"};

@@ -124,6 +124,8 @@ class MpiTransport final : public Transport, MpiControl::Listener {
 
   MpiTransport(MpiWorld world, Receiver* receiver);
 
+  // Tests the open requests once and handles those that are over; `receives` includes control messages.
+  bool PollRequests(bool receives);
   void OnControlMessage(const std::byte* message) override;
   // Handles a message of the other process's transport. False: the message is invalid.
   bool OnOwnMessage(const Header& header, std::span<const std::byte> payload);
