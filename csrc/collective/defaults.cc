@@ -27,6 +27,9 @@ constexpr DefaultRow kDefaults[] = {
     {.collective = kAllreduce, .algorithm = "one_shot", .max_ranks = 4, .max_bytes = 4 * kKiB},
     {.collective = kAllreduce, .algorithm = "recursive_doubling", .min_ranks = 5,
      .max_bytes = 32 * kKiB},
+    // A link carries one stream in each direction: its bytes are those of two_shot, without several senders at once.
+    {.collective = kAllreduce, .algorithm = "ring", .max_ranks = 16, .above_bytes = 2 * kMiB,
+     .on_own_hosts = true},
     {.collective = kAllreduce, .algorithm = "two_shot"},
 
     {.collective = kReduce, .algorithm = "direct", .max_ranks = 4},
@@ -88,6 +91,7 @@ bool DefaultRow::Holds(const Problem& problem) const {
   if (bytes <= above_bytes || bytes > max_bytes) return false;
   if (max_bytes_of_all != kAny && bytes > max_bytes_of_all / problem.ranks) return false;
   if (in_groups && !ComeInGroups(problem.hosts, problem.ranks)) return false;
+  if (on_own_hosts && !AreAllApart(problem.hosts, problem.ranks)) return false;
   switch (values) {
     case kAll: return true;
     case kCoded: return problem.coded;
@@ -121,6 +125,7 @@ std::string DefaultRow::ToString() const {
   if (max_bytes != kAny) add((also ? "and " : "up to ") + Bytes(max_bytes));
   if (max_bytes_of_all != kAny) add((also ? "and nB = " : "up to nB = ") + Bytes(max_bytes_of_all));
   if (in_groups) add("where ranks share hosts");
+  if (on_own_hosts) add("where each rank has a host of its own");
   return text.empty() ? "otherwise" : text;
 }
 

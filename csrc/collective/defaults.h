@@ -33,6 +33,7 @@ struct DefaultRow {
   // Only for several groups with several ranks in some: then only group leaders send between groups (hosts; or GPUs,
   // if ranks that share a GPU exchange values within it).
   bool in_groups = false;
+  bool on_own_hosts = false;   // only if no two ranks share a host
 
   bool Holds(const Problem& problem) const;
   // "up to 8 ranks, for half types and codecs"; "otherwise" without a condition.

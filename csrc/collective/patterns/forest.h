@@ -27,6 +27,11 @@ inline bool ComeInGroups(std::span<const int> group_of, int ranks) {
   return groups > 1 && groups < ranks;
 }
 
+// Whether each group has a single rank.
+inline bool AreAllApart(std::span<const int> group_of, int ranks) {
+  return GroupsOf(group_of, ranks).size() == static_cast<size_t>(ranks);
+}
+
 // A tree for each group: the root is the lowest rank; all other members are its children.
 struct Forest {
   std::vector<int> roots;

@@ -45,12 +45,13 @@ struct MpiWorld {
   }
   bool IsRemote(int peer) const;   // on another host
   // Bytes that may be sent to or from that process before they are wanted. From another host they lie in memory here:
-  // two chunks of the usual size (a few milliseconds at 1 Gbit/s), and at most 64 MiB from all processes together.
+  // at most 4 MiB (34 ms at 1 Gbit/s, the time for which a receiver may be late), and 64 MiB from all processes
+  // together.
   // Within a host they stay where they are until the receiver copies them. MPI cannot cancel them, so a failed
   // operation waits for its payloads in transit.
   int64_t CreditBytes(int peer) const {
     if (config.credit_bytes >= 0) return config.credit_bytes;
-    return IsRemote(peer) ? std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1)) : 64 << 20;
+    return IsRemote(peer) ? std::min<int64_t>(4 << 20, (64 << 20) / std::max(processes, 1)) : 64 << 20;
   }
   bool IsLost(int peer) const { return lost[static_cast<size_t>(peer)]; }
   // Marks the process lost and fails all transfers with it, once.

@@ -73,7 +73,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
 
   // As MpiWorld::CreditBytes between hosts.
   static constexpr int64_t CreditBytes(int processes) {
-    return std::min<int64_t>(1 << 20, (64 << 20) / std::max(processes, 1));
+    return std::min<int64_t>(4 << 20, (64 << 20) / std::max(processes, 1));
   }
 
   static Result<std::unique_ptr<UcxTransport>> Create(std::unique_ptr<UcxWorker> worker,
