@@ -88,7 +88,7 @@ def decide(ctx: Any, call: Call) -> Route:
     sent = _sent(call, _jax.avals_in(ctx))
     route = Route(_emit_backend, asked, call, line, sent, _shapes(sent, call))
     if extensions.BACKENDS.find(call.backend) is not None:
-        return route
+        return dataclasses.replace(route, emit=_emit_carried) if call.carries else route
     platform, groups = _place(ctx, call, line)
     if platform is not None and wide_sums.must_split(call, sent):
         return dataclasses.replace(route, emit=_emit_wide_sum)
@@ -145,15 +145,13 @@ def _choose(route: Route, planned: Call) -> Route:
 def _emit_backend(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
     """Emit a call of a registered backend."""
     call = route.call
-
-    def traced(*xs: Any) -> list[Any]:
-        return bind(*add_carried(call, xs)) if call.carries else extensions.run(call, xs)
-
     if call.comm is not None:
         _check_one_device(ctx, call, route.line)
     if not extensions.is_composed(call):  # otherwise the parts are recorded
         planning.record(route.line, call, call.backend, route.sent, operands=route.shapes)
-    return _jax.lower_traced(ctx, traced, operands, ordered=call.ordered)
+    return _jax.lower_traced(
+        ctx, lambda *xs: extensions.run(call, xs), operands, ordered=call.ordered
+    )
 
 
 def _emit_wide_sum(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:

@@ -287,7 +287,7 @@ def publisher_dies(world):
             version = found.version
             assert bits(found.params) == bits(weights(version))
     except errors.SyncError as error:
-        assert "rank 0 of the world has died" in str(error), error
+        assert "rank 0 of the world" in str(error), error
     assert version >= 3 and bits(receiver.last.params) == bits(weights(version))
     assert "has died" in refused(errors.SyncError, receiver.latest)
     tell("was told")
@@ -377,10 +377,10 @@ def refusals(world):
         ([{"w": jax.random.key(0)}] * 2, {}, "jax.random.key_data"),
         ([right] * 2, {"mesh": {"x": 7}}, "for 7 ranks"),
         ([right] * 2, {"mesh": {"x": "y"}}, "the size of each axis"),
-        ([right] * 2, {"specs": PartitionSpec("x")}, "unknown axis of mesh= 'x'"),
-        ([right] * 2, {"specs": {"w": 5}}, "where a PartitionSpec or None is expected"),
-        ([right] * 2, {"specs": {"v": None}}, "a tree of them like the weights"),
-        ([right] * 2, {"specs": PartitionSpec(None, None, None)}, "for 3 dimensions"),
+        ([right] * 2, {"specs": PartitionSpec("x")}, "'x'"),
+        ([right] * 2, {"specs": {"w": 5}}, "PartitionSpec"),
+        ([right] * 2, {"specs": {"v": None}}, "a tree"),
+        ([right] * 2, {"specs": PartitionSpec(None, None, None)}, "3 dimensions"),
     ]:
         tree = trees[min(world.rank, 1)]
         told = refused(errors.InvalidArgumentError, make(tree, **options))
@@ -389,10 +389,10 @@ def refusals(world):
         told = refused(errors.InvalidArgumentError, make(right, codec=codec))
         assert said in told, told
     told = refused(errors.InvalidArgumentError, lambda: sync.Receiver(right))
-    assert "must make a Publisher" in told, told
+    assert "Publisher" in told, told
     codec = "delta" if world.rank else "lossless"
     told = refused(errors.InvalidArgumentError, make(right, codec=codec))
-    assert "different codecs" in told, told
+    assert "delta" in told and "lossless" in told, told
 
     side = make(right)()
     if world.rank == 0:
@@ -417,7 +417,7 @@ def refusals(world):
     else:
         assert side.wait(timeout=patience.seconds(30)).version == 7
         told = refused(TimeoutError, lambda: side.wait(7, timeout=0.2))
-        assert "no version newer than 7 has come in 0.2 s" in told, told
+        assert "version newer than 7" in told and "0.2 s" in told, told
     jcc.barrier()  # before the publisher ends the sync
     side.close()
     side.close()
