@@ -27,7 +27,7 @@ TEST(CollectiveDefaults) {
   for (int i = 0; i < kCollectiveCount; ++i) {
     const Collective collective = CollectiveTable()[i].id;
     for (int ranks : {1, 2, 4, 6, 8, 9, 16, 18}) {
-      for (int64_t bytes : {0, 256, 4096, 8192, 32 << 10, 1 << 20, 2 << 20}) {
+      for (int64_t bytes : {0, 256, 4096, 8192, 32 << 10, 1 << 20, 2 << 20, 4 << 20}) {
         for (int flags = 0; flags < 16; ++flags) {
           Problem p{.ranks = ranks,
                     .block_bytes = bytes,
@@ -62,7 +62,9 @@ TEST(CollectiveDefaults) {
            "up to 4 ranks and 4 KiB");
   CHECK_EQ(described(Collective::kAllgather, "bruck"),
            "default without a codec from 9 ranks up to 4 KiB");
-  CHECK_EQ(described(Collective::kAllreduce, "ring"), "");
+  CHECK_EQ(described(Collective::kAllreduce, "ring"),
+           "default up to 16 ranks above 2 MiB where each rank has a host of its own");
+  CHECK_EQ(described(Collective::kAllreduce, "parameter_server"), "");
   CHECK_EQ(described(Collective::kSend, "direct"), "");
 }
 
