@@ -259,8 +259,9 @@ _TABLE = (
         "retain_memory",
         bool,
         True,
-        "Keep freed memory in the process instead of returning it to the system. XLA takes new "
-        "memory for every result, and the page faults then cost more than the communication.",
+        "Keep freed memory in the process, at most as much as is in use and 1 GiB, instead of "
+        "returning it to the system. XLA takes new memory for every result, and the page faults "
+        "then cost more than the communication.",
         engine=True,
     ),
     Option(

@@ -47,7 +47,7 @@ from jaxccomp._jax.equations import (
     shard_map_of,
     while_of,
 )
-from jaxccomp._jax.events import on_callback_error, on_compiled, on_loaded
+from jaxccomp._jax.events import Executed, on_callback_error, on_compiled, on_loaded, profiled
 from jaxccomp._jax.lowering import (
     avals_in,
     avals_out,
@@ -93,6 +93,7 @@ __all__ = [
     "COND",
     "CUSTOM_JVP",
     "CUSTOM_VJP",
+    "Executed",
     "JIT",
     "Jit",
     "KEPT",
@@ -145,6 +146,7 @@ __all__ = [
     "on_loaded",
     "opened",
     "platforms",
+    "profiled",
     "program_name",
     "replica_groups",
     "result_aval",

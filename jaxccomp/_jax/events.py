@@ -1,14 +1,23 @@
-"""Reports by JAX while a program runs: compilations, loaded executables, failed callbacks."""
+"""Reports by JAX while a program runs: compilations, executed operations, failed callbacks."""
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import dataclasses
+import glob
+import gzip
+import json
 import logging
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
 from jaxccomp._jax import internals
+from jaxccomp._jax.internals import uses
 
 callback = internals.module("jax._src.callback")
 debugging = internals.module("jax._src.debugging")
@@ -137,3 +146,74 @@ def on_callback_error(call: Callable[[str], object]) -> Stop:
             logger.removeFilter(report)
 
     return stop
+
+
+@dataclasses.dataclass(frozen=True)
+class Executed:
+    """One execution of an operation of a compiled program, such as "fusion.3".
+
+    Attributes:
+      name: of the operation in XLA's program.
+      begin_ns: on ``CLOCK_MONOTONIC``.
+      end_ns: likewise; of an asynchronous operation, when its result was there.
+    """
+
+    name: str
+    begin_ns: int
+    end_ns: int
+
+
+@contextlib.contextmanager
+def profiled() -> Iterator[list[Executed]]:
+    """Record the operations that XLA executes on CPUs; the list is filled when the block ends.
+
+    It runs JAX's profiler, of which a process can have only one.
+
+    Raises:
+      JaxHookError: if the profile does not have the expected form.
+      RuntimeError: from JAX, if a profile is being recorded.
+    """
+    options = jax.profiler.ProfileOptions()
+    options.host_tracer_level = 2  # operations, but not their parts
+    options.python_tracer_level = 0
+    found: list[Executed] = []
+    with tempfile.TemporaryDirectory(prefix="jaxccomp-") as folder:
+        with jax.profiler.trace(folder, profiler_options=options):
+            # The profile has a clock of its own; this event has a time on both.
+            now = time.monotonic_ns()
+            with jax.profiler.TraceAnnotation(f"{_CLOCK}{now}"):
+                pass
+            yield found
+        found += _executed(folder)
+
+
+_CLOCK = "jaxccomp clock "
+
+
+@uses("profiles")
+def _executed(folder: str) -> list[Executed]:
+    """Read a profile: an operation is an event with the argument hlo_op; "end: NAME" ends it."""
+    (path,) = glob.glob(f"{glob.escape(folder)}/**/*.trace.json.gz", recursive=True)
+    with gzip.open(path) as file:
+        events = [each for each in json.load(file)["traceEvents"] if each.get("ph") == "X"]
+    (clock,) = [each for each in events if each["name"].startswith(_CLOCK)]
+    origin_ns = int(clock["name"].removeprefix(_CLOCK)) - round(clock["ts"] * 1e3)
+
+    def at(microseconds: float) -> int:
+        return origin_ns + round(microseconds * 1e3)
+
+    ends: dict[str, collections.deque[float]] = collections.defaultdict(collections.deque)
+    begun = []
+    for event in sorted(events, key=lambda each: each["ts"]):
+        if event["name"].startswith("end: "):
+            ends[event["name"].removeprefix("end: ")].append(event["ts"])
+        elif "hlo_op" in event.get("args", {}):
+            begun.append(event)
+    found = []
+    for event in begun:
+        name, begin = event["name"], event["ts"]
+        while ends[name] and ends[name][0] < begin:  # of an execution before the recording
+            ends[name].popleft()
+        end = ends[name].popleft() if ends[name] else begin + event["dur"]
+        found.append(Executed(name, at(begin), at(end)))
+    return found

@@ -115,6 +115,7 @@ HOOKS = (
         "errors instead of waits for a device whose callback failed",
         self_tests.callback_errors,
     ),
+    Hook("profiles", "trace.record(xla=True)", self_tests.profiles),
     Hook("jax.distributed", "init() without MPI", self_tests.key_value_store),
     Hook(
         "unknown values",

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -767,6 +768,23 @@ def _unlogged() -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeFilter(drop)
+
+
+def profiles() -> None:
+    """A profile has the begin and the end of each executed operation, and its clock is known."""
+    step = jax.jit(lambda x: jnp.tanh(x @ x))
+    step(_X).block_until_ready()
+    before = time.monotonic_ns()
+    with events.profiled() as executed:
+        step(_X).block_until_ready()
+    after = time.monotonic_ns()
+    _expect(executed, "the list of executed operations is empty")
+    for each in executed:
+        _expect(
+            before <= each.begin_ns <= each.end_ns <= after,
+            f"the execution of {each.name} is from {each.begin_ns} to {each.end_ns}, outside of "
+            f"the profile from {before} to {after}",
+        )
 
 
 def key_value_store() -> None:

@@ -14,12 +14,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jaxccomp import comm, errors
+from jaxccomp import _jax, comm, errors
 from jaxccomp._native import engine, json_files
 
-KINDS = ("encode", "send", "recv", "decode", "merge", "copy", "residual", "number", "library")
+KINDS = (
+    *("encode", "send", "recv", "decode", "merge", "copy", "residual", "number", "library"),
+    *("call", "compute"),
+)
 _CODING = ("encode", "decode", "merge", "copy", "residual")
 _WIRE = ("send", "recv", "library")
+# Operations of XLA with such names are calls of this package.
+_CALL = "jaxccomp_"
 _COLUMNS = 72
 _SHADES = " .:-=+*#"
 # The format of the files, and its version.
@@ -29,15 +34,17 @@ VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One task of a schedule.
+    """One task of a schedule, or with ``record(xla=True)`` one operation of XLA.
 
     Attributes:
       begin: seconds since the recording started. A transfer begins when it is handed to the
         transport, where it may wait for earlier ones.
       end: likewise.
-      operation: number of the operation, counted from the start of the recording.
-      collective: "bcast", for instance.
-      kind: one of `KINDS`; "number" and "library" with backend="mpi" (docs/backends.md).
+      operation: number of the operation, counted from the start of the recording; -1 for XLA's.
+      collective: "bcast", for instance; the name of XLA's operation.
+      kind: one of `KINDS`; "number" and "library" with backend="mpi" (docs/backends.md). With
+        ``record(xla=True)`` also "call", a call of this package from XLA's program until its
+        result is there, and "compute", any other operation of XLA.
       peer: the rank at the other end of a transfer; -1 for computations.
       lane: number of the chunk that it works on.
       value_bytes: size of its raw values.
@@ -148,26 +155,46 @@ class Timeline:
 
 
 @contextlib.contextmanager
-def record() -> Iterator[Timeline]:
+def record(xla: bool = False) -> Iterator[Timeline]:
     """Records the tasks of operations that start and end within the block, at most a million.
 
     Costs about 0.1 us per task. Wait for results (``block_until_ready``) before the block ends.
-    Only one recording can run at a time. Collectives of XLA are not recorded.
+    Only one recording can run at a time.
+
+    Args:
+      xla: record the operations that XLA executes on CPUs as well, by JAX's profiler, on the same
+        clock: computations, and how long each call of this package takes from the program's
+        view. It costs about a microsecond per operation, and seconds at the end of the block.
 
     Raises:
       EngineUnavailableError: without the native engine.
+      JaxHookError: with ``xla``, if this JAX's profiles have another form.
+      RuntimeError: with ``xla``, if JAX's profiler runs already.
+
+    Example:
+      >>> with jaxccomp.trace.record(xla=True) as timeline:            # doctest: +SKIP
+      ...     step(x).block_until_ready()
+      >>> print(timeline)  # when XLA computed, and when wire and codecs were busy  # doctest: +SKIP
     """
     comm.init()
     core = engine.load()
     world, host, clock = comm.world(), platform.node(), _clock()
+    executed: list[_jax.Executed] = []
     begin_ns, unix_ns = core.start_trace(), time.time_ns()
     timeline = Timeline(origin=Origin(world.rank, world.size, host, clock, begin_ns, unix_ns))
     try:
-        yield timeline
+        with _jax.profiled() if xla else contextlib.nullcontext(executed) as executed:
+            yield timeline
     finally:
-        timeline.tasks += [
-            Task(begin * 1e-9, end * 1e-9, *rest) for begin, end, *rest in core.stop_trace()
-        ]
+        tasks = [Task(begin * 1e-9, end * 1e-9, *rest) for begin, end, *rest in core.stop_trace()]
+        tasks += [_task_of_xla(each, begin_ns) for each in executed]
+        timeline.tasks += sorted(tasks, key=lambda task: task.end)
+
+
+def _task_of_xla(each: _jax.Executed, begin_ns: int) -> Task:
+    kind = "call" if each.name.startswith(_CALL) else "compute"
+    begin, end = ((at - begin_ns) * 1e-9 for at in (each.begin_ns, each.end_ns))
+    return Task(begin, end, -1, each.name, kind, -1, 0, 0)
 
 
 def names_of(rank: int) -> list[dict[str, Any]]:
@@ -189,7 +216,7 @@ def event_of(task: Task, rank: int) -> dict[str, Any]:
     if task.message:
         args["message"] = f"{task.message:016x}"  # many JSON readers lack 64-bit integers
     return {
-        "name": f"{task.kind} {task.lane}",
+        "name": task.collective if task.operation < 0 else f"{task.kind} {task.lane}",
         "cat": task.collective,
         "ph": "X",
         "ts": task.begin * 1e6,
@@ -298,7 +325,8 @@ def _task(event: Any, place: str) -> Task:
     _text(event, "cat", place)
     _whole(event, "tid", 0, len(KINDS) - 1, place)
     _whole(args, "peer", -1, _MAX_RANKS, place)
-    for name in ("operation", "lane", "bytes"):
+    _whole(args, "operation", -1, _MOST, place)
+    for name in ("lane", "bytes"):
         _whole(args, name, 0, _MOST, place)
     message = args.get("message", "0" * 16)
     if not isinstance(message, str) or not _NUMBER.fullmatch(message):

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
-from jaxccomp.trace import Task, Timeline
+from jaxccomp.trace import Task, Timeline, _timeline
 
 
 def task(kind, begin, end):
@@ -56,6 +56,29 @@ def test_tasks_of_a_collective(tmp_path):
     timeline.save(tmp_path / "t.json")
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert len(events) == len(jcc.trace.KINDS) + len(timeline.tasks)
+
+
+def test_operations_of_xla_are_on_the_same_clock(tmp_path):
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
+    def step(x):
+        return jnp.sin(jcc.allreduce(jnp.cumsum(x), axis_name="i"))
+
+    x = jnp.arange(1 << 18, dtype=jnp.float32)
+    step(x).block_until_ready()
+    with jcc.trace.record(xla=True) as timeline:
+        step(x).block_until_ready()
+    calls = [each for each in timeline.tasks if each.kind == "call"]
+    assert len(calls) == 2 and {each.kind for each in timeline.tasks} > {"compute", "send", "merge"}
+    # The engine works for a call while the call runs; 1 ms: the profile's clock is set by an event.
+    begin, end = min(each.begin for each in calls), max(each.end for each in calls)
+    engine = [each for each in timeline.tasks if each.operation >= 0]
+    assert all(begin - 1e-3 <= each.begin and each.end <= end + 1e-3 for each in engine)
+    timeline.save(tmp_path / "t.json")
+    assert _timeline.read(tmp_path / "t.json").tasks[-1].kind == timeline.tasks[-1].kind
+    assert "compute|" in str(timeline)
 
 
 def test_a_recording_that_an_error_ends_has_what_came_before():

@@ -1,6 +1,7 @@
 """The parts of JAX that the package relies on, and what happens where JAX lacks one."""
 
 import ast
+import contextlib
 import logging
 import pathlib
 import subprocess
@@ -144,6 +145,11 @@ REMOVALS = {
     "callback errors": [
         lambda patch: change(patch, events, "callback", logger=logging.getLogger("renamed")),
         lambda patch: change(patch, events, "debugging", logger=_REMOVED),
+    ],
+    "profiles": [
+        lambda patch: patch.setattr(
+            jax.profiler, "TraceAnnotation", lambda name: contextlib.nullcontext()
+        ),
     ],
     "jax.distributed": [
         lambda patch: change(patch, distributed, "distributed", global_state=_REMOVED)
