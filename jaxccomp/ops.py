@@ -26,10 +26,9 @@ from jaxccomp._api.arguments import check_varies, make_call
 from jaxccomp._api.error_feedback import allreduce_with_feedback, reduce_scatter_with_feedback
 from jaxccomp._api.options import Options, operation
 from jaxccomp._api.overlap import Handle, nonblocking
-from jaxccomp._api.point_to_point import barrier, recv, send, sendrecv
+from jaxccomp._api.point_to_point import ANY_SOURCE, ANY_TAG, barrier, recv, send, sendrecv
 from jaxccomp._api.pytree import apply
 from jaxccomp._api.vector import allgatherv, alltoallv, gatherv, scatterv
-from jaxccomp._call import ANY_SOURCE, ANY_TAG
 
 __all__ = [
     "ANY_SOURCE",

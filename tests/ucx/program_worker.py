@@ -1,7 +1,6 @@
 """A jax.distributed process without MPI: `program_worker.py CASE`. Prints one JSON object."""
 
 import ctypes
-import functools
 import json
 import os
 import pathlib
@@ -84,9 +83,9 @@ def documented(rank, ranks):
 
 
 def readme(rank, ranks):
-    """Run the README's three lines."""
+    """Run the README's program of jax.distributed."""
     code = (ROOT / "README.md").read_text().split("```py\n")[1].split("```")[0]
-    names = {"jax": jax, "jcc": jcc, "partial": functools.partial, "P": P}
+    names = {"jax": jax, "jcc": jcc}
     exec(joins_by("initialize()", code, rank, ranks), names)
     return {"total": total_of_ones(names, ranks)}
 

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from testbed import __main__ as command_line
+from testbed import overview
 
 import jaxccomp
 from jaxccomp._codecs import frames, specs, table
@@ -56,6 +57,13 @@ def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, ca
     name = f"{module}.__main__" if spec.submodule_search_locations else module
     assert importlib.import_module(name).main() == 0
     assert shown == capsys.readouterr().out and shown.count("\n") > 2
+
+
+def test_picture_of_the_readme_shows_what_was_measured():
+    picture = (ROOT / "docs/results/overview.svg").read_text(encoding="utf-8")
+    for seconds in overview.rows(ROOT / "docs/results"):
+        for label, each in seconds.items():
+            assert f">{label}<" in picture and f">{each:.3f} s<" in picture
 
 
 @pytest.mark.parametrize("module", [frames, specs, terminal], ids=lambda m: m.__name__)
