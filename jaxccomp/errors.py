@@ -7,8 +7,9 @@ Every exception is a :class:`JaxccompError` and also the built-in class that a c
 from __future__ import annotations
 
 import difflib
+import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class JaxccompError(Exception):
@@ -104,6 +105,48 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(repr(str(name)) for name in names) or "(none)"
 
 
+# Names in other libraries, and ours for the same thing.
+_ELSEWHERE = {
+    "add": "sum",
+    "average": "mean",
+    "avg": "mean",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "raw",
+    "float8": "fp8_e4m3",
+    "fp32": "raw",
+    "fp8": "fp8_e4m3",
+    "gloo": "xla",
+    "gzip": "zstd",
+    "half": "fp16",
+    "identity": "raw",
+    "land": "and",
+    "lor": "or",
+    "nccl": "xla",
+    "none": "raw",
+    "product": "prod",
+    "signsgd": "onebit",
+    "uncompressed": "raw",
+    "zlib": "zstd",
+}
+
+
+def _meant(given: object, valid: Sequence[str]) -> str | None:
+    """The valid name that the caller probably meant."""
+    name = str(given).lower()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and isinstance(given, mpi.Op):  # such as MPI.SUM
+        names = (
+            each
+            for each, value in vars(mpi).items()
+            if isinstance(value, mpi.Op) and value == given
+        )
+        name = next(names, "").lower()
+    if (ours := _ELSEWHERE.get(name)) in valid:
+        return ours
+    return next(iter(difflib.get_close_matches(name, valid, n=1)), None)
+
+
 def unknown(kind: str, given: object, valid: Iterable[str], hint: str = "") -> UnknownNameError:
     """Makes the error for an unknown name, with the valid names.
 
@@ -114,8 +157,8 @@ def unknown(kind: str, given: object, valid: Iterable[str], hint: str = "") -> U
       hint: one more sentence, such as a remedy.
     """
     valid = sorted(map(str, valid))
-    close = difflib.get_close_matches(str(given), valid, n=1)
-    guess = f" Did you mean {close[0]!r}?" if close else ""
+    meant = _meant(given, valid)
+    guess = f" Did you mean {meant!r}?" if meant else ""
     tail = f" {hint}" if hint else ""
     return UnknownNameError(f"unknown {kind} {given!r}; valid: {listed(valid)}.{guess}{tail}")
 

@@ -17,7 +17,7 @@ from jaxccomp.lax._rules import CollectiveRule, as_rules
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Policy = codecs.CodecLike | list[CollectiveRule] | tuple[CollectiveRule, ...]
+Policy = codecs.CodecLike | CollectiveRule | list[CollectiveRule] | tuple[CollectiveRule, ...]
 
 
 class CompressState(NamedTuple):

@@ -110,18 +110,18 @@ class Site:
 
 
 def as_rules(
-    policy: codecs.CodecLike | list[CollectiveRule] | tuple[CollectiveRule, ...],
+    policy: codecs.CodecLike | CollectiveRule | list[CollectiveRule] | tuple[CollectiveRule, ...],
 ) -> tuple[CollectiveRule, ...]:
     """Return the rules of a policy; a codec alone applies to large floating operands."""
     if isinstance(policy, (list, tuple)):
         for rule in policy:
             if not isinstance(rule, CollectiveRule):
                 raise errors.InvalidArgumentError(
-                    "compress: a policy is a codec or a sequence of jaxccomp.CollectiveRule, "
-                    f"which {rule!r} is not."
+                    "compress: a policy is a codec, a jaxccomp.CollectiveRule or a sequence of "
+                    f"them, not of {rule!r}."
                 )
         return tuple(policy)
-    return (CollectiveRule(policy),)
+    return (policy if isinstance(policy, CollectiveRule) else CollectiveRule(policy),)
 
 
 def choose(rules: Sequence[CollectiveRule], site: Site) -> CollectiveRule | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from jaxccomp import _jax, errors
+from jaxccomp import _jax, codecs, errors
 from jaxccomp._api.arguments import check_options
 from jaxccomp._api.error_feedback import (
     allreduce_in_a_step,
@@ -39,7 +39,7 @@ def allreduce_gradients(
     op: str = "mean",
     error_feedback: bool = False,
     bucket_bytes: int | None = None,
-    policy: Sequence[Rule] = (),
+    policy: Rule | Sequence[Rule] = (),
     residual_dtype: str | None = "float32",
     **options: Unpack[Options],
 ) -> optax.GradientTransformation:
@@ -94,13 +94,19 @@ def allreduce_gradients(
             f"not {bucket_bytes!r}."
         )
     check_residual_dtype("allreduce_gradients", residual_dtype)
-    rules = tuple(policy)
+    rules = (policy,) if isinstance(policy, Rule) else tuple(policy)
     for rule in rules:
         if not isinstance(rule, Rule):
             raise errors.InvalidArgumentError(
                 f"allreduce_gradients: policy must be a sequence of jaxccomp.optim.Rule, not "
                 f"{rule!r}."
             )
+    used = [options.get("codec"), *(rule.codec for rule in rules)]
+    if error_feedback and all(codecs.is_lossless(codec) for codec in used):
+        raise errors.InvalidArgumentError(
+            f"allreduce_gradients: with error_feedback=True the codec must be lossy, such as "
+            f"'topk', and {used[0]!r} loses nothing. Omit error_feedback, or name another codec."
+        )
     counts = any(rule.from_step for rule in rules)
 
     def init(params: Any) -> Any:

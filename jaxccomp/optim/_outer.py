@@ -53,7 +53,7 @@ def diloco(
     optimizer: optax.GradientTransformation | None = None,
     error_feedback: bool = False,
     bucket_bytes: int | None = None,
-    policy: Sequence[Rule] = (),
+    policy: Rule | Sequence[Rule] = (),
     mesh: Mesh | None = None,
     exclude_nonfinite: bool = False,
     residual_dtype: str | None = "float32",
@@ -116,7 +116,7 @@ def diloco(
 def local_sgd(
     error_feedback: bool = False,
     bucket_bytes: int | None = None,
-    policy: Sequence[Rule] = (),
+    policy: Rule | Sequence[Rule] = (),
     mesh: Mesh | None = None,
     exclude_nonfinite: bool = False,
     residual_dtype: str | None = "float32",

@@ -42,7 +42,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     error_feedback: bool = False,
     bucket_bytes: int | None = None,
-    policy: Sequence[Rule] = (),
+    policy: Rule | Sequence[Rule] = (),
     mesh: Mesh | None = None,
     has_aux: bool = False,
     residual_dtype: str | None = "float32",

@@ -107,3 +107,12 @@ def test_state_of_other_gradients_is_refused():
         golden=False,
     ):
         jax.vmap(update, axis_name="i")(jnp.ones((2, 3)))
+
+
+def test_error_feedback_needs_a_lossy_codec():
+    for options in ({}, {"codec": "lossless"}, {"policy": jcc.optim.Rule("raw", pattern="*bias")}):
+        with raises(jcc.errors.InvalidArgumentError, "error_feedback", "lossy"):
+            jcc.optim.allreduce_gradients(error_feedback=True, **options)
+    jcc.optim.allreduce_gradients(
+        error_feedback=True, policy=jcc.optim.Rule("int8")
+    )  # a single rule
