@@ -1,5 +1,5 @@
-// Ends launches that an exception in a callback has stranded. The exception ends a program on one device of a
-// process; the other devices then wait, in an operation within the process, for one that never comes.
+// Ends launches that an exception in a Python callback has stranded. The exception ends a program on one device of a
+// process. The other devices then wait for this device in an operation within the process.
 #pragma once
 
 #include <optional>
