@@ -161,7 +161,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   op->launch = posted.launch;
   if (op->launch != nullptr) ++op->launch->open_operations;
   op->text = site.text;
-  op->caller.driven = true;
+  op->caller.driven = true;   // until Start returns: OnOver does not recycle a driven operation, so `op` stays valid
   op->plan = std::move(plan);
   op->call = std::move(call);
   op->caller.row = RowOf(site);

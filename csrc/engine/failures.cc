@@ -52,7 +52,7 @@ void Failures::Break(Communicator& comm, const Status& why, bool tell) {
   if (!comm.broken.ok()) return;
   comm.broken = why;
   for (const auto& endpoint : comm.endpoints) {
-    for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();
+    for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();   // the operations fail below
   }
   if (tell) TellBroken(comm);
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {

@@ -25,7 +25,8 @@ class ProgressThread {
   void Ensure();
   // A large operation with another process has ended: its messages may still be in transit.
   void OnRemoteOver(Operation::Clock::time_point now) { last_remote_ = now; }
-  // A caller has polled the transports, which may have disarmed the event descriptor: wakes this thread to arm it again.
+  // A caller has polled the transports, which may have disarmed the event descriptor. Wakes this thread, which arms the
+  // descriptor again.
   void OnPolledElsewhere() {
     polled_elsewhere_ = true;
     if (sleeps_ && (sleeps_long_ || !operations_.empty())) lock_.wake.notify_one();

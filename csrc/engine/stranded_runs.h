@@ -21,7 +21,7 @@ class StrandedRuns {
       : lock_(*lock), executor_(*executor), matcher_(*matcher), operations_(*operations) {}
 
   void CallbackFailed(const std::string& what);
-  // Call it often.
+  // Fails the stranded operations. Call it often.
   void Check(Clock::time_point now);
 
  private:
