@@ -58,10 +58,10 @@ class DeadlockDetector {
   // Whether an operation of `peer` with that standing can only continue after this member has called another operation.
   // Not the opposite of HasServed: both are false while the message of `peer` is in transit.
   bool HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // Returns this member's operation if HoldsUp is true, it waits for `peer`, and it is the only open one. Otherwise
-  // null.
+  // Returns this member's operation that waits for `peer`, if no other operation is open here and HoldsUp is true.
+  // Otherwise null.
   const Operation* WhoWaitsFor(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // Fails a receive from the rank itself for which no message can come.
+  // Fails a receive from this rank itself if the rank has not sent the message. Call it only if `op` is alone.
   void CheckOwnMessages(Operation* op);
 
   EngineLock& lock_;

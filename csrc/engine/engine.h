@@ -61,9 +61,9 @@ class Engine {
   // worker, so it may block. Set it before the first Start.
   void SetCallsOneByOne(std::function<bool()> calls_one_by_one);
 
-  // Starts an operation. If it ends meanwhile, returns its status. Otherwise calls `later`, and a worker calls the
-  // returned callback when the operation is over. The tensors must stay valid until then. Start never waits for a peer
-  // longer than the spin_microseconds option.
+  // Starts an operation. If it ends during the call, returns its status. Otherwise calls `later`, and a worker calls
+  // the callback that `later` has returned when the operation is over. The tensors must stay valid until then. Start
+  // never waits for a peer longer than the spin_microseconds option.
   using Done = std::function<void(Status)>;
   std::optional<Status> Start(CallSite& site, Call call, const std::function<Done()>& later);
   // Returns which member of the communicator of `site` runs on that device.

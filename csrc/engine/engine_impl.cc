@@ -22,7 +22,7 @@ using std::chrono::duration;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How long a caller drives its operation even if it makes progress.
+// Longest time that a caller drives its operation, even if the operation makes progress.
 constexpr auto kLongestInline = milliseconds(5);
 // How long a process that ends after an error waits for the others, which may be dead.
 constexpr double kPartingSecondsAfterAnError = 10;

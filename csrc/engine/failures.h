@@ -30,8 +30,9 @@ class Failures {
       : lock_(*lock), registry_(*registry), wire_(*wire), executor_(*executor), matcher_(*matcher),
         messages_(*messages), operations_(*operations) {}
 
-  // Fails the other operations on the operation's communicator or, if all members are in this process, in its launch.
-  // Does nothing if these have failed before.
+  // Spreads the failure of an operation. Breaks its communicator if some members are in other processes or if the
+  // operation has no launch. Fails the launch's operations on communicators within this process. Does nothing if the
+  // communicator or the launch has failed before.
   void OnFailed(Operation* op);
   // Fails all operations on the communicator, current and future. `tell`: reports the error to the other members, which
   // do the same.
@@ -39,8 +40,9 @@ class Failures {
   // Reports to the other members why the communicator is broken.
   void TellBroken(const Communicator& comm);
   void BreakIfLost(Communicator& comm);
-  // The reason why a launch within this process has failed; null when it has not.
+  // Returns why a launch has failed within this process; null if it has not.
   const Status* FailedRun(int64_t run_id) const { return failed_runs_.Find(run_id); }
+  // `run`: Header::run of a message of the launch.
   bool HasFailedRun(uint32_t run) const { return failed_runs_.Has(run); }
   // Answers the probe `asked` with the error of the communicator: this rank will not begin the probed operation.
   void TellWhyBroken(const Communicator& comm, const Header& asked);

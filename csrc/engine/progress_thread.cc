@@ -75,7 +75,7 @@ void ProgressThread::Loop() {
     }
     if (progress_.Step(lock)) {
       idle = 0;
-      lock.unlock();  // callers come first
+      lock.unlock();  // lets waiting callers take the lock
       lock.lock();
       continue;
     }

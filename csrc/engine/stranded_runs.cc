@@ -12,7 +12,7 @@ namespace {
 // long. Normally the devices of a process reach an operation within milliseconds of each other. If a device computes
 // for longer before it reaches the operation, a launch that the exception did not concern may fail.
 constexpr auto kStrandedAfter = std::chrono::milliseconds(600);
-// How long after an exception operations can count as stranded by it.
+// After this time the exception is forgotten: no more operations count as stranded by it.
 constexpr auto kForgetsCallbackAfter = std::chrono::seconds(5);
 
 }  // namespace

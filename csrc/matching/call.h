@@ -63,13 +63,14 @@ struct OpSpec {
            collective == Collective::kRaggedAlltoall;
   }
   bool VariableCounts() const { return !counts.empty(); }
-  // Returns the number of references for each operand. A rank that sends and receives has two: first those of all sent
-  // operands, then those of all received ones.
+  // Returns the number of references for each operand. A rank that sends and receives has two: Call::refs holds first
+  // the references of all sent operands, then the references of all received ones.
   int ReferencesEach() const {
     const bool both = collective == Collective::kSendrecv || collective == Collective::kPermute;
     return referenced ? 1 + both : 0;
   }
-  // Returns a hash of the parameters that must agree between the ranks; for point to point, those of the sent message.
+  // Returns a hash of the parameters that must agree between the ranks. For point to point these describe the sent
+  // message.
   uint64_t Signature() const;
   // Returns the same hash for the received message.
   uint64_t ReceiveSignature() const;
@@ -90,9 +91,8 @@ struct Tensor {
 struct Call {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;    // with feedback: the results, then the residuals
-  // Delta bases: values that sender and receivers already share (OpSpec::ReferencesEach). Their types and sizes are
-  // those of the operands; for an allgather, those of the results. A result of a broadcast may alias its operand or its
-  // reference.
+  // Delta bases: values that sender and receivers already share (OpSpec::ReferencesEach). They have the types and sizes
+  // of the operands; for an allgather, of the results. A result of a broadcast may alias its operand or its reference.
   std::vector<Tensor> refs;
   // Residuals of the previous call, with the shapes of the operands; the new residuals may alias them. If the operands
   // have a half type, the residuals may be float32; then all results are float32.

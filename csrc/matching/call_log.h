@@ -40,8 +40,8 @@ struct CallCounts {
   std::array<float, kRecent> recent{};
 };
 
-// Call sites with equal texts share a row: those of a program that is compiled twice, and those of all devices of this
-// process.
+// Call sites with equal texts share a row. So a program that is compiled twice, or that runs on several devices of this
+// process, has one row per call.
 struct CallRow {
   // From the program.
   Collective collective = Collective::kBarrier;

@@ -46,8 +46,8 @@ class PointToPointMatching {
   MatchKey NewOperation(const Endpoint& endpoint);
   // Returns the number of the member's next message to `destination`, from 1.
   uint64_t NumberMessage(const Endpoint& endpoint, int destination);
-  // Posts a receive; OpSpec::kAnySource and kAnyTag are wildcards. If a waiting message matches, returns those of its
-  // parts that have come.
+  // Posts a receive; OpSpec::kAnySource and kAnyTag are wildcards. If a waiting message matches, returns its parts that
+  // have come.
   std::vector<Arrival> PostReceive(const Endpoint& endpoint, int source, int64_t tag,
                                    const MatchKey& receiver);
   // Handles a part of a message. Returns the receive that takes it; none: the part is kept.
