@@ -25,7 +25,7 @@ class StrandedRuns {
   void Check(Clock::time_point now);
 
  private:
-  // The last exception in a callback, until the launches that it has stranded are ended.
+  // The last exception in a callback, until it is forgotten (kForgetsCallbackAfter).
   struct CallbackFailure {
     Clock::time_point at;
     std::string what;
