@@ -12,10 +12,10 @@ namespace jaxccomp {
 namespace {
 
 constexpr size_t kMaxNames = 8;
-// A member that answered one probe and then leaves this many probes unanswered has stopped.
+// A member that answered a probe and then leaves this many rounds of probes unanswered has stopped.
 constexpr uint32_t kUnansweredAsks = 2;
 
-// The members whose message a point-to-point operation has not begun to take.
+// Returns the possible senders of the message that a point-to-point operation still waits for.
 std::vector<int> PartnersAwaited(const Operation& op) {
   std::vector<int> members;
   if (op.ends.AwaitsMessage()) {
@@ -82,12 +82,12 @@ std::string Blame(const Operation& op, const EarlyMessages& early) {
   if (all_came) missing = awaited;
   std::string text = missing.empty() ? "its own transfers" : Names(comm, missing);
   if (op.ends.used) {
-    return text + (all_came ? ", which has come to its end of the message: look for one that stopped"
-                            : ", which has not come to its end of the message: look for a rank that "
+    return text + (all_came ? ", which has called the matching send or receive: look for a rank that stopped"
+                            : ", which has not called the matching send or receive: look for a rank that "
                               "stopped, or for a send or receive that is missing there");
   }
-  if (all_came) return text + ". All ranks have come to this operation: look for one that stopped";
-  // These may wait for other members in an earlier operation.
+  if (all_came) return text + ". All ranks have come to this operation: look for a rank that stopped";
+  // The other missing members may wait for the awaited ones in an earlier operation.
   text += ". They did not come to this operation" +
           (others_missing.empty() ? "" : ", nor did " + Names(comm, others_missing)) + ": ";
   for (const int member : missing) {
@@ -97,8 +97,8 @@ std::string Blame(const Operation& op, const EarlyMessages& early) {
     const bool named = other->type != MessageType::kCheck;
     return text + comm.MemberName(member) + " runs " +
            (named ? Describe(*other) : "another collective, maybe of the same program") +
-           ", which has not begun here. Where both are in one program and do not depend on each "
-           "other, XLA may run them in different orders if the ranks' programs differ, be it in a "
+           ", which has not begun here. If both are in one program and neither depends on the other, "
+           "XLA may run them in different orders on ranks whose programs differ, even if only in a "
            "constant: make one depend on the other (jax.lax.optimization_barrier)";
   }
   return text + "look for a rank that stopped, or that skips it";

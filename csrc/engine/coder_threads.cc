@@ -47,7 +47,7 @@ void CoderThreads::Count() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  // In a world of one process the ranks are its threads, each of which computes.
+  // In a world of one process the ranks are devices, and the thread of each device runs computations: no core is left.
   const int left_over = registry_.processes() == 1 ? 0 : count / std::max(ranks_on_host_, 1) - 1;
   most_ = static_cast<size_t>(asked_ >= 0 ? asked_ : std::clamp(left_over, 0, kMaxLeftOver));
 }

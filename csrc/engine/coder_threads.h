@@ -1,5 +1,6 @@
-// Threads for computations. At least one thread runs large computations. Where cores are free, more threads code
-// chunks of several peers in parallel while the progress thread polls the transports.
+// Threads for computations, started when computations wait. One thread always runs large computations. If cores are
+// free, more threads encode and decode chunks of several peers in parallel. Meanwhile the progress thread polls the
+// transports.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +20,8 @@ class CoderThreads {
   CoderThreads(EngineLock* lock, Registry* registry, Executor* executor)
       : lock_(*lock), registry_(*registry), executor_(*executor) {}
 
-  // Sets the maximum number of threads: `asked`, or for -1 the cores that no rank needs. With the engine's lock.
+  // Sets the maximum number of threads to `asked`; -1: to the cores per rank minus one, at most 4. At 0, one thread
+  // runs large computations only. With the engine's lock.
   void SetMax(int64_t asked);
   void SetRanksOnHost(int ranks);
   // See Executor::Listener. With the engine's lock.

@@ -109,7 +109,7 @@ void DeadlockDetector::OnProbe(const Endpoint& endpoint, const Header& header,
     wire_.Notify(comm.processes[header.source], answer);
     return;
   }
-  // Report this rank's progress: the prober waits as long as there is any.
+  // Report this rank's progress, which extends the prober's deadline (watchdog.h).
   answer.type = MessageType::kBehind;
   answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
   wire_.Notify(comm.processes[header.source], answer);
@@ -149,7 +149,7 @@ void DeadlockDetector::OnBlocked(const Header& header, std::span<const std::byte
           {Code::kFailedPrecondition,
            "deadlock: " + me + " waits in " + *op->text + " for " + peer + "\n  and " + peer +
                " waits in " + TextOf(header) + " for " + me +
-               "\n  Each waits for what the other would call next. Use sendrecv, which sends and "
+               "\n  Each waits for an operation that the other calls only afterwards. Use sendrecv, which sends and "
                "receives at the same time, or swap the two operations on one of the ranks."},
           true);
   });
@@ -160,7 +160,7 @@ void DeadlockDetector::CheckOwnMessages(Operation* op) {
   if (messages_.Sent(*op->endpoint, self) != messages_.Arrived(*op->endpoint, self)) return;
   executor_.Fail(op, {Code::kFailedPrecondition,
                       "deadlock: " + op->endpoint->communicator->MemberName(self) +
-                          " waits for a message of its own that it has not sent. Send it before, or "
+                          " waits for a message from itself that it has not sent. Send before you receive, or "
                           "use sendrecv, which sends and receives at the same time"});
 }
 

@@ -1,10 +1,11 @@
 // Detects that two ranks wait for each other's messages for ever.
 //
-// A rank that waits for half a second sends a probe with its Standing to the rank that it waits for. The probed rank
-// knows its own sends and receives, so it can tell whether the prober's operation needs something that it has not
-// done yet. If its own operation in turn waits for the prober, it answers with that operation's Standing, and the
-// prober makes the same check. If both checks hold, and each of the two programs calls one operation after the other,
-// neither rank can go on: each needs an operation that its peer calls only after the one that waits.
+// If an operation makes no progress for half a second, its rank sends a probe with the operation's Standing (its
+// wait-for edge) to each rank that the operation waits for. The probed rank knows its own sends and receives, so it can
+// check whether the prober's operation needs a send or receive that the probed rank has not called. If the probed
+// rank's only open operation waits for the prober, the probed rank answers with the Standing of that operation
+// (kBlocked), and the prober makes the same check. If both checks hold, and one thread of each program calls all
+// operations, neither rank can continue: each needs an operation that its peer calls only after its waiting one.
 #pragma once
 
 #include <cstddef>
@@ -37,27 +38,30 @@ class DeadlockDetector {
   void Ask(const Operation& op);
   void OnProbe(const Endpoint& endpoint, const Header& header, std::span<const std::byte> payload);
   void OnBlocked(const Header& header, std::span<const std::byte> payload);
-  // Whether the endpoint has begun the operation that the prober waits for.
+  // Whether the endpoint has begun the prober's collective, or has done its part of the prober's send or receive.
   bool HasCome(const Endpoint& endpoint, const Header& header,
                std::span<const std::byte> payload) const;
 
  private:
-  // Whether no other operation in program order is open. If one thread calls all operations, none can then come
-  // before this one is over.
+  // Whether `op` is the only open operation in program order. If so, and if one thread calls all operations, the
+  // program calls no other operation before `op` is over.
   bool IsAlone(const Operation& op) const;
-  // Calls `then` if one thread of the program calls all operations; finding out takes a while.
+  // Calls `then` if one thread of the program calls all operations. Both run on a worker, because the check may wait
+  // for the GIL.
   void IfOneByOne(std::function<void()> then);
   Standing StandingTowards(const Operation& op, int peer) const;
   void SendProbes(const Operation& op, bool alone);
-  // Whether this member has done its part for an operation of `peer` with that standing. Also true if it may have done
-  // so: a message may still be in transit.
+  // Whether this member has done its part of an operation of `peer` with that standing: it has taken the message of
+  // `peer`, or has sent one that had not arrived when `peer` made the standing. That message may still be in transit,
+  // or may have another tag.
   bool HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const;
   // Whether an operation of `peer` with that standing can only continue after this member has called another operation.
+  // Not the opposite of HasServed: both are false while the message of `peer` is in transit.
   bool HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // This member's operation that waits for `peer`, if the peer's operation with that standing can only continue after
-  // this member has called another operation. Null if there is none, or if this member has several open operations.
+  // Returns this member's operation that waits for `peer`, if no other operation is open here and HoldsUp is true.
+  // Otherwise null.
   const Operation* WhoWaitsFor(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // Fails a receive from the rank itself for which no message can come.
+  // Fails a receive from this rank itself if the rank has not sent the message. Call it only if `op` is alone.
   void CheckOwnMessages(Operation* op);
 
   EngineLock& lock_;

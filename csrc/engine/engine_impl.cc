@@ -22,19 +22,19 @@ using std::chrono::duration;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How long a caller drives its operation even if it makes progress.
+// Longest time that a caller drives its operation, even if the operation makes progress.
 constexpr auto kLongestInline = milliseconds(5);
 // How long a process that ends after an error waits for the others, which may be dead.
 constexpr double kPartingSecondsAfterAnError = 10;
-// How long it waits for failed operations of a library of collectives.
+// How long a process that ends waits for its open operations of a library of collectives.
 constexpr auto kLibraryParts = milliseconds(1000);
 constexpr int64_t kHugePagesFromBytes = 4 << 20;
 constexpr int64_t kLimitRetainedFromBytes = 64 << 20;
-// A continuation of an XLA program may block until all devices of the process have come as far (in-process
-// collectives of XLA do), so each needs a thread. Threads start on demand.
+// The callback of an operation runs the continuation of XLA's program. In it, an in-process collective of XLA may block
+// until all devices of the process have reached it. So each continuation needs a thread. Threads start on demand.
 constexpr size_t kMaxWorkers = 256;
 
-// For results in host memory.
+// Prepares the pages of results in host memory.
 void SetUpPages(const std::vector<Tensor>& results, bool huge_pages, bool retain_memory) {
   for (const Tensor& t : results) {
     if (retain_memory && t.bytes >= kLimitRetainedFromBytes) LimitRetainedMemory();
@@ -130,7 +130,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   const bool ragged = site.spec.collective == Collective::kRaggedAlltoall;
   const bool messages = site.spec.PointToPoint();
   if (messages && site.spec.Source() == OpSpec::kAnySource) {
-    plan = std::make_shared<Plan>();  // PointToPoint::Take makes it once the sender is known
+    plan = std::make_shared<Plan>();  // empty: PointToPoint::Take makes the plan once the sender is known
   } else if (plan == nullptr || ragged) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, options_);
     if (!made.ok()) {
@@ -161,7 +161,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   op->launch = posted.launch;
   if (op->launch != nullptr) ++op->launch->open_operations;
   op->text = site.text;
-  op->caller.driven = true;
+  op->caller.driven = true;   // until Start returns: OnOver does not recycle a driven operation, so `op` stays valid
   op->plan = std::move(plan);
   op->call = std::move(call);
   op->caller.row = RowOf(site);
@@ -180,7 +180,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   }
   if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
     if (const Arrival* arrival = matcher_.FindOtherLaunch(endpoint, *posted.launch)) {
-      const Header header = arrival->header;  // RefuseOtherLaunch drops it
+      const Header header = arrival->header;  // copied, because RefuseOtherLaunch drops the arrival
       const std::vector<std::byte> payload = arrival->payload;
       peer_messages_.RefuseOtherLaunch(endpoint, *posted.launch, header, payload);
     }
@@ -229,13 +229,13 @@ void Engine::Impl::Begin(Operation* op) {
 std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
                                           const std::function<Done()>& later) {
   if (IsForkedChild()) {
-    // Threads that only the parent has may hold its locks.
+    // The locks may be held by threads that exist only in the parent.
     return Status(Code::kFailedPrecondition,
-                  *site.text + ": this process was forked off a rank, and is none itself. Start "
+                  *site.text + ": this process was forked from a rank and is not a rank itself. Start "
                   "processes that communicate with mpiexec, and helpers with "
                   "multiprocessing.get_context('spawn')");
   }
-  // Without the engine's lock: the call takes Python's.
+  // Without the engine's lock, because the function takes the GIL.
   if (checks_launches_) call.place = place_of_launch_();
   SetUpPages(call.outputs, huge_pages_, retain_memory_);
   std::unique_lock<std::mutex> lock(lock_.mutex);
@@ -246,7 +246,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     return posted.status();
   }
   Operation* const op = *posted;
-  // Return the credit of early messages that have been taken: their sender may wait for it.
+  // Return the credit of unexpected messages that this operation has taken: their sender may wait for it.
   wire_.Settle();
   if (!op->over()) {
     Drive(op, lock);
@@ -255,7 +255,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   if (op->over()) {
     Status status = std::move(op->status);
     Recycle(op);
-    // Its last messages may be for other operations here.
+    // Driving it may have left work, or messages to other endpoints of this process.
     if (!operations_.empty() && (executor_.HasWork() || wire_.HasLocalMessages())) {
       lock_.wake.notify_one();
     }
@@ -283,15 +283,15 @@ Status Engine::Impl::StartThreads() {
 }
 
 void Engine::Impl::Drive(Operation* op, std::unique_lock<std::mutex>& lock) {
-  // With several endpoints in one process the peers are other threads, which need this core: the last one that comes
-  // finishes the operation.
+  // With several endpoints in one process the peers are other threads, which need this core: the last thread to begin
+  // the operation finishes it.
   const bool spins = op->remote && op->endpoint->communicator->endpoints.size() == 1;
   const auto patience = microseconds(options_.spin_microseconds);
   const auto begun = op->liveness.begun;
   auto last = begun;
   ++lock_.polling_callers;
-  // Peers wait for sends, so they leave before the first poll. Poll also if that has ended the operation: a rank that
-  // only sends needs the credit that its receivers return.
+  // Start the sends before the first poll, because peers wait for them. Poll even if the operation is then over: a rank
+  // that only sends must receive the credit that its receivers return.
   bool any = executor_.Run(lock);
   for (int idle = 0; !lock_.stopped;) {
     any |= step_.Step(lock);
@@ -366,8 +366,8 @@ void Engine::Impl::LeaveLibrary(std::unique_lock<std::mutex>& lock) {
     lock.lock();
   }
   if (!library_.HasRunning()) return;
-  const Status why(Code::kUnavailable, "the process has ended while MPI did an operation");
-  // MPI must not continue: the memory of its operations is given back.
+  const Status why(Code::kUnavailable, "the process has ended while MPI ran an operation");
+  // XLA frees the memory of these operations when they end, so MPI must not continue.
   if (wire_.HasRemote()) wire_.remote()->Freeze(why);
   library_.Freeze(why);
 }
@@ -376,7 +376,8 @@ void Engine::Impl::Shutdown() {
   std::unique_lock<std::mutex> lock(lock_.mutex);
   if (lock_.stopped) return;
   lock_.stopped = true;
-  // Tell the ranks that wait for this one, at once or when they probe it.
+  // Break all communicators. Ranks in a communicator with an open operation are notified at once; other ranks get the
+  // error when they probe this one.
   std::set<const Communicator*> busy;
   double patience_seconds = options_.timeout_seconds;
   if (failures_.announced() || !failures_.peers().gone().empty()) {
@@ -401,7 +402,7 @@ void Engine::Impl::Shutdown() {
   lock.lock();
   LeaveLibrary(lock);
   const milliseconds patience(static_cast<int64_t>(patience_seconds * 1000));
-  // This ends the last transfers, and so their operations.
+  // Closing ends the last transfers and so the last operations.
   wire_.Close(patience);
   lock.unlock();
   workers_.Stop();

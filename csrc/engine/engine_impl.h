@@ -1,5 +1,5 @@
 // The engine's implementation: passes operations through its parts, each of which owns its state. All members need
-// the engine's lock, except for Start and Shutdown, which take it.
+// the engine's lock, except for Start and Shutdown, which take it, and CheckLaunches.
 #pragma once
 
 #include <atomic>
@@ -64,17 +64,18 @@ class Engine::Impl final : private Executor::Listener {
   Result<Endpoint*> EndpointOf(CallSite& site, int64_t device);
   void FillHeader(Operation* op, const CallSite& site) const;
   void Begin(Operation* op);
-  // Advances the caller's operation on the caller's thread as long as it makes progress. It never waits for long, so
-  // operations that XLA starts in different orders on different ranks cannot block each other.
+  // Advances the caller's operation on the caller's thread, for up to kLongestInline, as long as it makes progress.
+  // Drive never waits for long, so operations that XLA starts in different orders on different ranks cannot block each
+  // other.
   void Drive(Operation* op, std::unique_lock<std::mutex>& lock);
   void Recycle(Operation* op);
   const std::shared_ptr<CallRow>& RowOf(CallSite& site);
   // Adds a finished operation to the row of its call site.
   void CountCall(Operation* op);
-  // Starts the threads that every operation may need. Fails if the system starts none.
+  // Starts the threads that every operation may need. Returns an error if the system cannot start one.
   Status StartThreads();
-  // Call it before the transports are closed. Ends the operations of a library of collectives, or stops calling the
-  // library.
+  // Waits up to kLibraryParts for open operations of a library of collectives, then stops calling the library. Call it
+  // before the transports are closed.
   void LeaveLibrary(std::unique_lock<std::mutex>& lock);
 
   EngineLock lock_;
@@ -102,7 +103,7 @@ class Engine::Impl final : private Executor::Listener {
   CoderThreads coders_;
   Membership membership_;
   Measurements measurements_;
-  bool has_threads_ = false;   // StartThreads
+  bool has_threads_ = false;   // StartThreads has succeeded
   std::function<std::string()> place_of_launch_;   // set once, before checks_launches_
   std::atomic<bool> checks_launches_ = false;
   // Copies of the options, to be read without the lock.

@@ -11,7 +11,7 @@ namespace jaxccomp {
 struct EngineLock {
   std::mutex mutex;
   Wakeup wake;              // of the progress thread
-  int polling_callers = 0;  // callers that make progress themselves
+  int polling_callers = 0;  // callers that poll the transports (Engine::Impl::Drive)
   bool stopped = false;     // by Engine::Shutdown
 };
 

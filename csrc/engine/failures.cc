@@ -52,17 +52,18 @@ void Failures::Break(Communicator& comm, const Status& why, bool tell) {
   if (!comm.broken.ok()) return;
   comm.broken = why;
   for (const auto& endpoint : comm.endpoints) {
-    for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();
+    for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();   // the operations fail below
   }
   if (tell) TellBroken(comm);
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
     return op.endpoint->communicator == &comm && !op.over();
   });
   operations_.EachOf(hit, [&](Operation& op) {
-    // No operation has failed first: each error names its own operation.
+    // If a process was lost, no operation failed first, so each error names its own operation.
     executor_.Fail(&op, comm.lost ? Status(why.code(), *op.text + ": " + why.message()) : why);
   });
-  // Last: to an operation that is not marked as failed, a discarded payload looks delivered.
+  // Discard messages last: discarding a payload completes its send, so senders in this process must be marked as failed
+  // before.
   DropMessages(comm.id);
 }
 
@@ -112,7 +113,7 @@ Status Failures::Free(Communicator& comm) {
   if (op != nullptr) {
     return {Code::kFailedPrecondition,
             "communicator '" + comm.name + "' cannot be freed while " + *op->text +
-                " is under way on it: wait for its result (jax.block_until_ready) before"};
+                " is running on it: wait for its result first (jax.block_until_ready)"};
   }
   const int own = comm.endpoints.empty() ? -1 : comm.endpoints.front()->member;
   if (comm.broken.ok()) {
@@ -135,7 +136,8 @@ void Failures::OnPeerLost(int process, const Status& why) {
 void Failures::OnGone(const Header& header, std::span<const std::byte> payload) {
   const int process = header.root;
   if (process < 0 || process >= registry_.processes()) return;
-  // Ignore reports of a dead process: it may have been stopped, and have timed out all others meanwhile.
+  // Ignore reports from a process that counts as dead: it may have been stopped and, on waking, have timed out all
+  // others.
   const Peers::Gone* const teller = peers_.Find(header.source_process);
   if (teller != nullptr && teller->dead) return;
   const bool itself = process == header.source_process;
@@ -201,14 +203,14 @@ void Failures::ReadNews() {
 }
 
 void Failures::LookForDead() {
-  ReadNews();   // the last message of a dead process may have come
+  ReadNews();   // a dead process may have sent the reason before it died
   if (lock_.stopped) return;
   for (int process : peers_.FindDead()) {
     if (wire_.HasRemote()) wire_.remote()->OnProcessDied(process);
     Lose(process,
          {Code::kUnavailable, "rank " + std::to_string(process) +
                                   " of the world has died: its process was killed, or ended "
-                                  "without a word"},
+                                  "without a report"},
          true, true);
   }
 }

@@ -30,57 +30,60 @@ class Failures {
       : lock_(*lock), registry_(*registry), wire_(*wire), executor_(*executor), matcher_(*matcher),
         messages_(*messages), operations_(*operations) {}
 
-  // Call it for the operation that failed first.
+  // Spreads the failure of an operation. Breaks its communicator if some members are in other processes or if the
+  // operation has no launch. Fails the launch's operations on communicators within this process. Does nothing if the
+  // communicator or the launch has failed before.
   void OnFailed(Operation* op);
-  // Fails all operations on the communicator, current and future. `tell`: on its other members as well.
+  // Fails all operations on the communicator, current and future. `tell`: reports the error to the other members, which
+  // do the same.
   void Break(Communicator& comm, const Status& why, bool tell);
   // Reports to the other members why the communicator is broken.
   void TellBroken(const Communicator& comm);
   void BreakIfLost(Communicator& comm);
-  // The reason why a launch within this process has failed; null when it has not.
+  // Returns why a launch has failed within this process; null if it has not.
   const Status* FailedRun(int64_t run_id) const { return failed_runs_.Find(run_id); }
+  // `run`: Header::run of a message of the launch.
   bool HasFailedRun(uint32_t run) const { return failed_runs_.Has(run); }
-  // Answers a process that waits for an operation that will not come.
+  // Answers the probe `asked` with the error of the communicator: this rank will not begin the probed operation.
   void TellWhyBroken(const Communicator& comm, const Header& asked);
-  // Returns an error while an operation on the communicator is open.
+  // Frees the communicator. Returns an error if an operation on it is open.
   Status Free(Communicator& comm);
 
-  // A message reports a failed communicator, or a failed process.
+  // Handle a report of a broken communicator (kAbort) or of a failed process (kGone).
   void OnAbort(const Header& header, std::span<const std::byte> payload);
   void OnGone(const Header& header, std::span<const std::byte> payload);
-  // A transport reports a lost process; below 0: the process is unknown.
+  // Handles a transport's report that `process` is lost; below 0: the transport does not know which process.
   void OnPeerLost(int process, const Status& why);
 
-  // This process ends because of a failure: reports the reason to all others.
+  // Reports to all other processes that this one ends because of a failure. `how`: "has ended with ValueError: no".
   void Announce(const std::string& how);
   bool announced() const { return announced_; }
-  // Reads the messages that have come, unless a calling thread polls already.
+  // Polls until no message is left, unless a caller already polls.
   void ReadNews();
   // Finds processes of this host that have died, and marks them failed.
   void LookForDead();
-  // The group continues without that process: it had ended before this one joined, or has been dropped.
+  // Marks a process as failed that ended before this one joined, or that the group has dropped.
   void SetGone(int process, const std::string& why);
-  // From now on the group agrees on its members (jaxccomp/_elastic/consensus.py). A report by another process about
-  // a third one then breaks communicators, but does not prove that the third one has ended: either of the two may be
-  // cut off.
+  // From now on the group agrees on its members (jaxccomp/_elastic/consensus.py). If process A then reports process B
+  // as failed, the communicators with B break, but B is not marked as failed: A or B may be cut off.
   void LetGroupAgree() { group_agrees_ = true; }
-  // The group has agreed on its members since these reports.
+  // Clears the reports about other processes. Call it when the group has agreed on its members.
   void ForgetReports() { peers_.ForgetReports(); }
   void SetProcesses(std::vector<SystemProcess> processes) { peers_.SetProcesses(std::move(processes)); }
   const Peers& peers() const { return peers_; }
 
  private:
-  // Ends the launch's operations within this process. Communicators remain usable: the next launch has
-  // another RunId.
+  // Fails the launch's operations on communicators within this process. The communicators stay usable, because the next
+  // launch has another RunId.
   void FailRun(int64_t run_id, const Status& why);
   // Discards the messages of a broken communicator.
   void DropMessages(uint64_t communicator);
   Header AbortHeader(const Communicator& comm) const;
-  // Marks the process as failed. `dead`: it does not answer either. A process that knows this `first_hand`
-  // reports it to all others once, since they may wait for the failed one.
+  // Marks `process` as failed. `dead`: it no longer answers. `first_hand`: this process has detected the failure, so it
+  // reports the failure to all other processes, which may wait for `process`.
   void Lose(int process, const Status& why, bool dead, bool first_hand);
   void TellGone(int process, const std::string& why);
-  // Another process has lost that one: breaks the communicators that this process shares with it.
+  // Handles a report of another process that `process` has failed: breaks the communicators with `process`.
   void Report(int process, const std::string& why);
 
   EngineLock& lock_;

@@ -11,14 +11,14 @@
 namespace jaxccomp {
 namespace {
 
-// An operation without progress for this long is ended.
+// An interrupt ends operations that have made no progress for this long.
 constexpr auto kStandsStill = std::chrono::milliseconds(200);
 constexpr size_t kLongestPeers = 120;
 
 }  // namespace
 
 void InterruptWatch::Check() {
-  // The program may have installed a handler since.
+  // Again each time, because the program may have installed a handler since.
   WatchInterrupts();
   const uint64_t interrupts = InterruptCount();
   if (interrupts != std::exchange(interrupts_, interrupts) && is_held_up_ != nullptr) {

@@ -1,4 +1,4 @@
-// Ends operations that block the program's main thread when a SIGINT (Ctrl-C) has come.
+// After a SIGINT (Ctrl-C), fails operations that make no progress, if the program's main thread is blocked.
 #pragma once
 
 #include <cstdint>

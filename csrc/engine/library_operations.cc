@@ -15,7 +15,7 @@ void EndTask(Operation* op, TaskId task, Status status) {
   op->transfers[task].Done(std::move(status));
 }
 
-// The block with the number, the only one of the plan.
+// Returns the scratch block with the issue number. Plans by a library have only this block.
 std::byte* NumberOf(const Operation& op) { return op.scratch[0].buffer.get(); }
 
 IssueNumber ReadNumber(const Operation& op) {
@@ -24,7 +24,7 @@ IssueNumber ReadNumber(const Operation& op) {
   return number;
 }
 
-// Values in each of the `rows`; 0 for a tensor without rows.
+// Converts the numbers of rows of blocks of `t` to numbers of values.
 std::vector<int> ValuesOf(const std::vector<int64_t>& rows, const Tensor& t) {
   const int64_t row_values = t.rows > 0 ? t.bytes / SizeBytes(t.dtype) / t.rows : 0;
   std::vector<int> values;
@@ -52,8 +52,8 @@ std::vector<LibraryCall> CallsOf(const Operation& op) {
     if (!rows.input.empty()) {
       call.gives = ValuesOf(rows.input, in);
       call.takes = ValuesOf(rows.output, op.call.outputs[i]);
-      calls.push_back(call);   // also without values: other ranks may have some
-    } else if (call.count > 0) {   // the same on all ranks, as shapes are
+      calls.push_back(call);   // even without values: other ranks may have some
+    } else if (call.count > 0) {   // shapes are equal on all ranks, so all skip the same tensors
       calls.push_back(call);
     }
   }
@@ -93,7 +93,7 @@ void LibraryOperations::Start(Operation* op, TaskId task) {
 }
 
 void LibraryOperations::Advance(const Communicator& comm, Team& team) {
-  // Look up each time: an operation that ends or fails may take others out.
+  // Look up the first operation each time, because Begin may end operations and so remove others from `due`.
   while (!team.due.empty() && team.due.begin()->first == team.next) {
     const Due due = team.due.begin()->second;
     const bool reverse = due.op->plan->reverse;
@@ -159,7 +159,7 @@ bool LibraryOperations::TakeMade(const Communicator& comm, Team& team, Side& sid
   side.ready = true;
   if (status.ok()) {
     Advance(comm, team);
-  } else if (!team.due.empty()) {   // its error ends the communicator, and so the other operations
+  } else if (!team.due.empty()) {   // one error breaks the engine's communicator, which fails the other operations
     const Due due = team.due.begin()->second;
     team.due.erase(team.due.begin());
     EndTask(due.op, due.task, status);
@@ -172,7 +172,7 @@ void LibraryOperations::Begin(const Side& side, Due due) {
   running.owner = this;
   running.what = due;
   const std::vector<LibraryCall> calls = CallsOf(*due.op);
-  running.left = calls.size() + 1;   // one more keeps it open: each may end at once
+  running.left = calls.size() + 1;   // one more keeps `running` alive: each call may end at once
   for (const LibraryCall& call : calls) library_->Start(side.communicator, call, &running);
   running.Done(Status::Ok());
 }

@@ -1,10 +1,11 @@
 // Calls a library of collectives in the order of issue numbers, and advances its operations
 // (execution/library_path.h).
 //
-// Each communicator gets one of the library's with the same ranks at its first such operation. At its first reversed
-// scan, which libraries do not have, it gets another one with the ranks in reverse order. Making one waits for the
-// other ranks, which have all come to that operation. A thread of its own does this, so no thread of the engine or of
-// XLA waits. Numbered operations wait for it meanwhile.
+// The first operation on a communicator of the engine makes a communicator of the library with the same ranks.
+// Libraries have no reversed scan, so the first reversed scan makes a second one with the ranks in reverse order.
+// Making a communicator blocks until all ranks take part. They do, because an operation gets its number only after all
+// ranks have begun it. A separate thread makes the communicator, so that no thread of the engine or of XLA blocks.
+// Numbered operations wait until the communicator is made.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ class LibraryOperations final : public LibraryPath {
   // OK, or why the library cannot run the call.
   Status Check(const OpSpec& spec, const Communicator& comm) const;
 
-  // Advances all operations that can go on. True if anything was done.
+  // Advances all operations. Returns whether it has done anything.
   bool Poll();
   // Whether the library has open work that only Poll advances.
   bool HasRunning() const { return !running_.empty() || making_ > 0; }
@@ -47,7 +48,7 @@ class LibraryOperations final : public LibraryPath {
   void Freeze(const Status& why) override;
 
  private:
-  // An operation that has its number, and that the library has not begun.
+  // An operation that has its issue number and waits for its turn.
   struct Due {
     Operation* op;
     TaskId task;
@@ -83,16 +84,17 @@ class LibraryOperations final : public LibraryPath {
   void Advance(const Communicator& comm, Team& team);
   // Starts to make one of the library's communicators.
   void Make(const Communicator& comm, Team& team, bool reverse);
-  // The id of a new communicator, which no other first member gives; the next number is for its other side.
+  // Returns an id for a new communicator, different from the ids of all other processes. The id plus 1 is for the
+  // communicator with the ranks in reverse order.
   uint64_t NextId();
-  // Takes a communicator that has been made, and begins the operations that wait for it.
+  // Takes the communicator if it has been made, and begins the operations that wait for it. Returns false if not.
   bool TakeMade(const Communicator& comm, Team& team, Side& side);
   void Begin(const Side& side, Due due);
   void End(Running* running);
 
   std::shared_ptr<CollectiveLibrary> library_;   // null if there is none
   int process_ = 0, processes_ = 1;
-  uint64_t ids_ = 0;                             // given by NextId
+  uint64_t ids_ = 0;                             // number of calls of NextId
   Status frozen_;
   std::map<const Communicator*, Team> teams_;
   int making_ = 0;                               // communicators that are being made

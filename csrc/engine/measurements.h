@@ -21,7 +21,7 @@ class Measurements {
   CallLog::Snapshot GetCallLog() const;
   // Resets the statistics and the call log.
   void ResetStats();
-  // Records all tasks until StopTrace, but not of operations that already run. Returns the start time.
+  // Records the tasks of all operations that begin from now on, until StopTrace. Returns the start time.
   Trace::Clock::time_point StartTrace();
   std::vector<TraceEvent> StopTrace();
 

@@ -31,29 +31,30 @@ class Membership {
   int processes() const;
   // Global device ids and the process that each belongs to.
   void SetDevices(const std::vector<std::pair<int64_t, int>>& devices);
-  // By process, the number of its host, the same on all processes. Call it before the first operation.
+  // `hosts`: by process, a number for its host, equal on all processes. Call it before the first operation.
   void SetHosts(std::vector<int> hosts);
   // Appends processes to the world, by their addresses on the transport (Transport::AddProcesses).
   Status AddProcesses(const std::vector<std::string>& addresses);
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
-  // Removes the communicator and notifies members that wait for this one. Returns an error while an operation on it
-  // is open.
+  // Frees the communicator. Members that wait for this one get an error when they probe it. Returns an error if an
+  // operation on the communicator is open.
   Status FreeCommunicator(const std::string& name);
 
-  // The processes of the world that run on this host, by number; others have pid 0. If one of them dies
-  // without a report, this is noticed while an operation waits.
+  // By process of the world, its pid and start time; pid 0 for processes on other hosts. While an operation waits, the
+  // engine checks that they live, and so notices a process that dies without a report.
   void SetSystemProcesses(std::vector<SystemProcess> processes);
-  // The group continues without that process: it had ended before this one joined, or has been dropped.
+  // Marks a process as failed that ended before this one joined, or that the group has dropped.
   void SetGone(int process, const std::string& why);
   // The group agrees on its members from now on (Failures::LetGroupAgree).
   void LetGroupAgree();
-  // The reasons, by process, for processes that only others have lost since ForgetReports.
+  // Returns, by process, the error with which other processes have reported it as failed since ForgetReports. Leaves
+  // out processes that this one knew to have failed.
   std::map<int, std::string> FindReported();
   void ForgetReports();
-  // Polls the transports, then returns the processes that are known to have failed or died.
+  // Polls the transports, then returns the processes that have failed or died.
   std::map<int, Peers::Gone> FindGone();
-  // This process ends because of a failure: reports the reason ("has ended with ValueError: no") to all others, whose
-  // operations with this process fail at once.
+  // Reports to all other processes that this one ends because of a failure. Their operations with this process then
+  // fail at once. `how`: "has ended with ValueError: no".
   void Announce(const std::string& how);
 
  private:

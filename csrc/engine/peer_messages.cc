@@ -73,10 +73,11 @@ void PeerMessages::Deliver(const IncomingMessage& message) {
     wire_.Discard(announced);
     const std::string* mine = endpoint->recent.Find(MatchKey::Of(header));
     return failures_.Break(*comm,
-                 MismatchError(*endpoint, mine != nullptr ? *mine : "what is over long since",
+                 MismatchError(*endpoint, mine != nullptr ? *mine : "an operation that ended long ago",
                                header),
                  true);
   }
+  // Also if this process has not created the communicator yet.
   matcher_.early().Keep(message.Keep(&wire_));
   if (header.type != MessageType::kCheck || endpoint == nullptr) return;
   const auto compared = endpoint->comparisons.find(header.program_hash);
@@ -106,7 +107,7 @@ void PeerMessages::RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch,
 void PeerMessages::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {
   const Communicator& comm = *endpoint.communicator;
   if (header.source < 0 || header.source >= comm.size()) return;
-  // A comparison of programs probes for the launch, not for an operation of it.
+  // An operation that still compares programs (tag 1) waits for this rank's launch, not for its operation.
   const bool came = here || (header.tag != 0 || !IsOfLaunch(header)
                                  ? HasComeTo(endpoint, header)
                                  : endpoint.launches.HasPosted(header));
@@ -129,7 +130,7 @@ void PeerMessages::OnPresent(const Header& header) {
   if (op == nullptr) return;
   op->liveness.present.resize(static_cast<size_t>(op->endpoint->communicator->size()));
   op->liveness.present[header.source] = 1 + op->liveness.asks;
-  // The member has come since, which is progress.
+  // The member was behind and has begun the operation since, which is progress.
   if (!op->liveness.heard.empty() && std::exchange(op->liveness.heard[header.source], 0) != 0) {
     op->liveness.last_progress = Clock::now();
   }
@@ -142,8 +143,8 @@ void PeerMessages::OnBehind(const Header& header) {
   const uint64_t now = 1 + static_cast<uint64_t>(header.total_bytes);
   const uint64_t before = std::exchange(op->liveness.heard[header.source], now);
   if (before == 0 || before == now) return;
-  // In point to point, only the awaited member counts. In a collective, all members may wait for any that has not
-  // come, one after the other.
+  // In point to point, only the progress of an awaited member counts. In a collective, the progress of every member
+  // counts, because the awaited members may themselves wait for it.
   if (op->ends.used) {
     const std::vector<int> awaited = AwaitedMembers(*op);
     if (std::find(awaited.begin(), awaited.end(), header.source) == awaited.end()) return;

@@ -36,17 +36,19 @@ class PeerMessages final : public Receiver {
   void OnPeerLost(int process, const Status& why) override { failures_.OnPeerLost(process, why); }
 
   void Deliver(const IncomingMessage& message);
-  // Refuses a message of another launch than `launch`, with the same number here.
+  // Breaks the communicator because the sender's launch with the number of `launch` is another one. `header` and
+  // `payload`: the sender's message.
   void RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch, const Header& header,
                          std::span<const std::byte> payload);
 
  private:
   using Clock = Operation::Clock;
 
+  // `here`: this rank has begun the operation.
   void OnProbe(const Endpoint& endpoint, const Header& header, bool here);
   void OnPresent(const Header& header);
   void OnBehind(const Header& header);
-  // The open operation that an answer is for; null if there is none.
+  // Returns the open operation whose probe `answer` answers; null if there is none.
   Operation* FindAsker(const Header& answer) const;
 
   const Options& options_;

@@ -32,7 +32,7 @@ uint64_t StartTimeOf(int64_t pid) {
 bool Peers::Lose(int process, const Status& why, bool dead) {
   const auto [entry, is_new] = gone_.try_emplace(process, Gone{why, dead});
   if (is_new) return true;
-  // A process that reported a reason before it died keeps the reason.
+  // Keep the first reason: a process may report the reason of its end and die afterwards.
   entry->second.dead |= dead;
   return false;
 }

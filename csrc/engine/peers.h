@@ -14,10 +14,10 @@ namespace jaxccomp {
 // Identifies a process of this host, also after the system has reused its pid.
 struct SystemProcess {
   int64_t pid = 0;          // 0: on another host, or unknown
-  uint64_t start_time = 0;  // since the system's start, in its own unit
+  uint64_t start_time = 0;  // clock ticks since the system's boot
 };
 
-// Returns 0 when the process has ended, also while it is a zombie.
+// Returns SystemProcess::start_time of a process; 0 if it has ended, also while it is a zombie.
 uint64_t StartTimeOf(int64_t pid);
 
 // Not thread-safe: used under the engine's lock.
@@ -25,13 +25,13 @@ class Peers {
  public:
   struct Gone {
     Status why;
-    bool dead = false;   // true: it does not answer any more; false: its program has ended
+    bool dead = false;   // true: it no longer answers; false: it has reported its own end
   };
 
   void SetProcesses(std::vector<SystemProcess> processes) { processes_ = std::move(processes); }
   // Records a failed process. Returns false when this adds nothing to the record.
   bool Lose(int process, const Status& why, bool dead);
-  // Records that another process has lost that one; this process may still reach it.
+  // Records that another process has lost `process`, which this one may still reach.
   void Report(int process, const std::string& why) { reported_.try_emplace(process, why); }
   const std::map<int, std::string>& reported() const { return reported_; }
   void ForgetReports() { reported_.clear(); }

@@ -17,8 +17,8 @@ Status MessageMismatch(const Operation& receive, const Header& header) {
               *receive.text + "\n  but the message that it takes is from " +
               comm.MemberName(header.source) + ", which runs " + Describe(header) +
               "\n  A receive must name the shapes, types and codec of the sent values. Messages of one "
-              "rank under one tag arrive in the order in which they were sent: look for one that "
-              "is received too often or not at all, or tell them apart by their tags."};
+              "rank under one tag arrive in the order in which they were sent: look for a missing or an "
+              "extra receive, or give the messages different tags."};
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ void PointToPoint::Begin(Operation* op) {
   } else {
     executor_.Begin(op);
   }
-  // Starting its sends may have ended it.
+  // Begin may have started the sends and so ended the operation.
   if (op->failed() || op->over() || ends.source == OpSpec::kNobody) return;
   const MatchKey receiver = op->key;
   for (Arrival& part : messages_.PostReceive(*op->endpoint, ends.source, ends.tag, receiver)) {
@@ -73,7 +73,7 @@ void PointToPoint::Give(const MatchKey& receiver, const IncomingMessage& message
   if (op == nullptr || op->failed() || op->over()) return wire_.Discard(announced);
   if (header.signature != op->ends.receive_signature) {
     executor_.Fail(op, MessageMismatch(*op, header));
-    return wire_.Discard(announced);   // afterwards: it completes the send
+    return wire_.Discard(announced);   // after Fail, because it completes the send
   }
   if (IsOfAnotherStep(op->header, header)) {
     executor_.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));

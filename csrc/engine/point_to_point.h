@@ -1,4 +1,4 @@
-// Point-to-point operations: how they get their messages.
+// Runs point-to-point operations: numbers the sent messages, and passes received ones to the receives that match.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,10 @@ class PointToPoint {
   void End(const Operation& op);
 
  private:
-  // Passes a part of a message to the receive that takes it.
+  // Passes a part of a message to its receive.
   void Give(const MatchKey& receiver, const IncomingMessage& message);
-  // Handles the first part of the operation's message.
+  // Records which message the operation receives. Makes the plan and begins the operation if the receive was from any
+  // source. Call it for the first part of the message.
   void Take(Operation* op, const Header& header);
 
   const Options& options_;

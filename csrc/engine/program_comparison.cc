@@ -54,10 +54,10 @@ void ProgramComparison::Compare(Endpoint& endpoint, Comparison& comparison) {
     comparison.told = false;
     comparison.passed = comparison.LastRoundIsOver(members);
   }
-  comparison.list.clear();   // remembered launches still have the comparison
+  comparison.list.clear();   // frees memory: remembered launches keep the comparison
   endpoint.compared.insert(comparison.program_hash);
-  const auto own = endpoint.comparisons.extract(comparison.program_hash);   // keeps it until this returns
-  // One at a time: beginning an operation may end others, which then leave the list.
+  const auto own = endpoint.comparisons.extract(comparison.program_hash);   // keeps `comparison` alive
+  // Read the list anew each time, because `begin_` may end other operations, which then leave it.
   while (!comparison.held.empty()) {
     Operation* const op = comparison.held.front();
     comparison.held.erase(comparison.held.begin());

@@ -21,7 +21,7 @@ class ProgramComparison {
                     std::function<void(Operation*)> begin)
       : options_(*options), wire_(*wire), matcher_(*matcher), failures_(*failures), begin_(std::move(begin)) {}
 
-  // The comparison that operations of that launch wait for; null if it is over.
+  // Returns the comparison that operations of that launch must wait for; null if it has passed or is not needed.
   Comparison* Pending(Endpoint& endpoint, Launch& launch);
   // Advances the comparison as far as messages have come.
   void Compare(Endpoint& endpoint, Comparison& comparison);

@@ -17,16 +17,16 @@ using std::chrono::milliseconds;
 // How long messages of an operation may be in transit after its end.
 constexpr auto kAttentive = milliseconds(20);
 constexpr auto kAttentivePause = microseconds(200);
-// While one operation follows another, their callers poll. Each wake-up of this thread then costs one of them about
-// 40 us where both share a core.
+// If one operation follows another, their callers poll. Each wake-up of this thread then costs a caller about 40 us if
+// both share a core.
 constexpr auto kPauseAmongCalls = microseconds(1'000);
-// Some MPIs advance a large message only when they are called, many times for each.
+// Some MPIs advance a large message only inside calls, and need many calls for each message.
 constexpr auto kTransferPause = microseconds(50);
-// How long an idle process polls that often without any news, to receive and drop the payloads of a failed operation:
-// the peer's memory is pinned meanwhile. After that the peer has given up (Watchdog).
+// How long an idle process without news polls every kTransferPause, to receive and drop the payloads of a failed
+// operation. Meanwhile the peer's memory is pinned. After 10 s the peer ends its process (Engine::SetAbortHandler).
 constexpr auto kDropping = std::chrono::seconds(10);
-// How long it polls often after news, if no large operation has ended within that time: MPI may still have to tell a
-// peer that its payload has come, and moves one packet at a time.
+// How long an idle process polls every kAttentivePause after a message, if no large operation has ended for as long:
+// MPI may still have to acknowledge a peer's payload, and moves one packet per call.
 constexpr auto kAfterNews = std::chrono::seconds(1);
 // Pauses of an idle process. They grow while nothing comes, so that polling costs nearly nothing and no peer waits
 // long.
@@ -37,8 +37,8 @@ constexpr int kPausesPerQuietTime = 100;
 constexpr auto kLongestSleep = milliseconds(1'000);
 // How often open operations are checked (Watchdog).
 constexpr auto kWatchPause = milliseconds(20);
-// Between chunks on a slow link the thread polls a few times in a row, and then pauses. A hundred times took up to
-// half of all the processor time of a broadcast, without effect.
+// How often the thread polls in a row between chunks on a slow link before it pauses. A hundred polls took up to half
+// of the processor time of a broadcast and did not speed it up.
 constexpr int kLooksInARow = 10;
 
 }  // namespace
@@ -75,13 +75,13 @@ void ProgressThread::Loop() {
     }
     if (progress_.Step(lock)) {
       idle = 0;
-      lock.unlock();  // callers come first
+      lock.unlock();  // lets waiting callers take the lock
       lock.lock();
       continue;
     }
     ++idle;
     if (operations_.remote_count() == 0) {
-      lock_.wake.wait_for(lock, kWatchPause);  // only callers can bring news
+      lock_.wake.wait_for(lock, kWatchPause);  // all peers are in this process, and their callers wake this thread
     } else if (idle < kLooksInARow) {
       lock.unlock();
       sched_yield();
@@ -106,7 +106,7 @@ bool ProgressThread::SleepUntilNews(std::unique_lock<std::mutex>& lock, millisec
 
 void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   if (lock_.polling_callers == 0 && wire_.Poll()) {
-    // More may have come, also an error behind hundreds of announcements.
+    // Poll again: more messages may have come, such as an error behind hundreds of announcements.
     last_news_ = Clock::now();
     lock.unlock();
     lock.lock();

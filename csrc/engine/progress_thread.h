@@ -25,7 +25,8 @@ class ProgressThread {
   void Ensure();
   // A large operation with another process has ended: its messages may still be in transit.
   void OnRemoteOver(Operation::Clock::time_point now) { last_remote_ = now; }
-  // A caller has polled the transports, which may have disarmed the descriptor that this thread sleeps on.
+  // A caller has polled the transports, which may have disarmed the event descriptor. Wakes this thread, which arms the
+  // descriptor again.
   void OnPolledElsewhere() {
     polled_elsewhere_ = true;
     if (sleeps_ && (sleeps_long_ || !operations_.empty())) lock_.wake.notify_one();
@@ -39,8 +40,8 @@ class ProgressThread {
   using Clock = Operation::Clock;
 
   void Loop();
-  // Polls while this process has no operation. Other processes may need it: MPI ends a send only when its receiver
-  // calls MPI often enough, and probes and errors must be received.
+  // Polls while this process has no operation. Other processes depend on these polls: MPI ends a send only when its
+  // receiver calls MPI often enough, and this process must receive probes and errors.
   void IdlePoll(std::unique_lock<std::mutex>& lock);
 
   // Sleeps until messages come or a caller of this process wakes it. Returns false at once if the transport has no
@@ -58,7 +59,7 @@ class ProgressThread {
   bool sleeps_ = false, sleeps_long_ = false;   // in SleepUntilNews
   bool polled_elsewhere_ = false;               // since IdlePoll
   Clock::time_point last_remote_{}, last_idle_{}, last_news_{};
-  Clock::time_point drops_since_{};             // first payload without an operation; zero: there is none
+  Clock::time_point drops_since_{};             // start of transfers without an operation; zero: none is open
 };
 
 }  // namespace jaxccomp

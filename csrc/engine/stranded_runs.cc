@@ -8,10 +8,11 @@
 namespace jaxccomp {
 namespace {
 
-// How long an operation within the process makes no progress after an exception in a callback before it counts as
-// stranded by it. Devices of a process come to an operation within milliseconds, as long as their program runs at
-// all. A device that computes for longer in between may be ended for another one's exception.
+// After an exception in a callback, an operation within the process counts as stranded if it makes no progress for this
+// long. Normally the devices of a process reach an operation within milliseconds of each other. If a device computes
+// for longer before it reaches the operation, a launch that the exception did not concern may fail.
 constexpr auto kStrandedAfter = std::chrono::milliseconds(600);
+// After this time the exception is forgotten: no more operations count as stranded by it.
 constexpr auto kForgetsCallbackAfter = std::chrono::seconds(5);
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Ends launches that an exception in a callback has stranded. The exception ends a program on one device of a
-// process; the other devices then wait, in an operation within the process, for one that never comes.
+// Ends launches that an exception in a Python callback has stranded. The exception ends a program on one device of a
+// process. The other devices then wait for this device in an operation within the process.
 #pragma once
 
 #include <optional>
@@ -21,11 +21,11 @@ class StrandedRuns {
       : lock_(*lock), executor_(*executor), matcher_(*matcher), operations_(*operations) {}
 
   void CallbackFailed(const std::string& what);
-  // Call it often.
+  // Fails the stranded operations. Call it often.
   void Check(Clock::time_point now);
 
  private:
-  // The last exception in a callback, until the launches that it has stranded are ended.
+  // The last exception in a callback, until it is forgotten (kForgetsCallbackAfter).
   struct CallbackFailure {
     Clock::time_point at;
     std::string what;

@@ -10,7 +10,7 @@
 namespace jaxccomp {
 namespace {
 
-// Without an eventfd, a notification does not end the wait.
+// Without an eventfd a notification does not end the wait, so the wait must be short.
 constexpr auto kLongestUnnotifiedWait = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -23,7 +23,7 @@ void Wakeup::Notify() {
   condition_.notify_all();
   if (!polls_ || event_ < 0) return;
   const uint64_t one = 1;
-  // It fails only if the counter is full.
+  // A write fails only if the counter is full. The eventfd is then readable anyway.
   [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof(one));
 }
 

@@ -24,7 +24,7 @@ class Wakeup {
   void wait_for(std::unique_lock<std::mutex>& lock, std::chrono::duration<Rep, Period> most) {
     condition_.wait_for(lock, most);
   }
-  // Also ends when the descriptor becomes readable. Only one thread may call it at a time.
+  // As wait_for, but also returns when the descriptor is readable. Only one thread may call it at a time.
   void WaitFor(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most, int descriptor);
 
  private:

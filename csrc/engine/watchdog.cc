@@ -19,12 +19,13 @@ using std::chrono::duration;
 
 // How long an operation makes no progress before it probes the members that it waits for.
 constexpr auto kAsksAfter = std::chrono::milliseconds(500);
-// From this part of the deadline on, all members are probed, as often, so that their progress is seen, and so that
-// the error can name the members that did not come, not the ones that wait as well.
+// After this fraction of the timeout without progress, an operation probes all members, and at intervals of at most
+// this fraction. So it sees the progress of all members. Also, the error can name the members that have not begun the
+// operation instead of members that wait themselves.
 constexpr double kAsksAllFrom = 1.0 / 8;
-// How long a failed operation waits for its transfers to end before it forces them (Transport::Cancel).
+// How long after a failure the watchdog begins to force the operation's transfers to end (Transport::Cancel).
 constexpr auto kFailureGrace = std::chrono::seconds(1);
-// How often transfers of a failed operation are forced to end, and its peers told again that it has failed.
+// Interval at which the watchdog forces transfers of a failed operation to end, and reports the failure to the peers.
 constexpr auto kForcesEvery = std::chrono::milliseconds(500);
 // How often to check whether awaited peers have died, and whether a SIGINT has come.
 constexpr auto kChecksPeersEvery = std::chrono::milliseconds(200);
@@ -74,7 +75,7 @@ Watchdog::Watchdog(const Options* options, Wire* wire, Executor* executor, Match
       interrupts_(*interrupts), abort_(&EndProcess) {}
 
 void Watchdog::CheckTimes(Clock::time_point now) {
-  std::vector<MatchKey> quiet, late, stuck;  // handled below, since that may end operations
+  std::vector<MatchKey> quiet, late, stuck;  // handled after the loop, because handling may remove operations
   const auto most = std::chrono::duration_cast<Clock::duration>(
       duration<double>(kAsksAllFrom * options_.timeout_seconds));
   const auto least = std::min<Clock::duration>(kAsksAfter, most);
@@ -89,7 +90,7 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     }
     const auto waited = now - op.liveness.last_progress;
     const double seconds = duration<double>(waited).count();
-    // Again and again: a peer that was only late may have ended its program since.
+    // Probe again and again: a peer that was only late may have ended its program since.
     const auto rests = std::clamp<Clock::duration>(waited / 2, least, most);
     if (waited > least && now - op.liveness.asked_at > rests) {
       op.liveness.asked_at = now;
@@ -100,19 +101,20 @@ void Watchdog::CheckTimes(Clock::time_point now) {
   // XLA frees the memory when the operation is over, so a failed operation stays open until its transfers have ended.
   operations_.EachOf(stuck, [&](Operation& op) {
     const Communicator& comm = *op.endpoint->communicator;
-    // A peer that receives and drops the payloads is waited for.
+    // A transfer that ends is progress: the peer is still receiving and dropping the payloads.
     const auto since = std::max(op.liveness.failed_at, op.liveness.last_progress);
     const bool aborts = wire_.HasRemote() && now - since > max_pinned_;
     const std::string what = aborts ? PinnedError(op, wire_.remote()->name()) : "";   // CancelTransfers may delete it
     const bool pinned = executor_.CancelTransfers(&op, /*force=*/true);
     if (pinned && aborts) AbortProcess(what);
-    // To receive and drop the payloads, peers have to call MPI often, and do so for a while after each message.
+    // Peers receive and drop the payloads only while they call MPI often. They do so for a while after each message.
     if (pinned && comm.remote && !comm.broken.ok()) failures_.TellBroken(comm);
   });
   operations_.EachOf(quiet, [&](Operation& op) {
     Ask(op, now - op.liveness.last_progress >= most);
   });
-  // This process may have stood still: what came meanwhile may be progress, or the reason of an error.
+  // This process may have been stopped. Messages that came meanwhile may bring progress or the reason of an error, so
+  // read them before judging the deadlines.
   if (!late.empty()) failures_.ReadNews();
   operations_.EachOf(late, [&](Operation& op) {
     const auto waited = now - op.liveness.last_progress;
@@ -128,7 +130,7 @@ void Watchdog::CheckTimes(Clock::time_point now) {
 void Watchdog::AbortProcess(const std::string& why) {
   if (std::exchange(aborting_, true)) return;
   failures_.Announce("has ended: " + why);
-  // On another thread: this one has to send the announcement.
+  // On a worker, because this thread must send the announcement.
   workers_.Run([this, why] {
     std::this_thread::sleep_for(kAnnounced);
     abort_(why);

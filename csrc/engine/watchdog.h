@@ -1,11 +1,11 @@
 // Deadlines. The watchdog probes the ranks that an operation waits for, fails the operation at its deadline, and
 // forces the end of transfers that keep a failed operation open.
 //
-// A rank that is behind is waited for as long as it makes progress. If a rank is probed for an operation that it has
-// not begun, it answers with the number of operations that it has ended on that communicator (kBehind). The deadline
-// counts from the last change of this number. In a collective this holds for every member that has not come: all
-// others may wait for it, one after the other. A member that has come, that has passed the operation, or that makes
-// no progress does not extend the deadline.
+// The deadline of an operation counts from its last progress. The progress of ranks that are behind counts as well: a
+// rank that is probed for an operation that it has not begun answers with the number of operations that it has ended
+// on the communicator (kBehind), and a change of this number is progress. In a collective this holds for every member
+// that has not begun the operation, because the awaited members may themselves wait for it. A member that has begun
+// the operation, that has passed it, or that makes no progress does not extend the deadline.
 #pragma once
 
 #include <chrono>
@@ -50,6 +50,7 @@ class Watchdog {
  private:
   void CheckTimes(Clock::time_point now);
   void CheckPeers(Clock::time_point now);
+  // Probes the members that `op` waits for. `everybody`: all members, if `op` is a collective.
   void Ask(Operation& op, bool everybody);
   // Reports `why` to all other ranks and ends the process.
   void AbortProcess(const std::string& why);

@@ -58,16 +58,16 @@ struct Arrival {
   HeldCredit credit;
 };
 
-// A message on its way to its receive. The payload is valid only during the call.
+// A message that is being delivered. The payload is valid only during the call.
 struct IncomingMessage {
   IncomingMessage(const Header& h, std::span<const std::byte> bytes, Announced later)
       : header(h), payload(bytes), announced(later) {}
-  // The callee may take `arrival` (Keep).
+  // Keep moves the message out of `arrival`.
   explicit IncomingMessage(Arrival& arrival)
       : header(arrival.header), payload(arrival.payload), announced(arrival.announced), kept(&arrival) {}
 
-  // Called at most once. Moves a message that was kept before, without a second copy of its payload; `header` stays
-  // valid.
+  // Returns the message for storage. Moves a message that was stored before, and copies the payload of any other. Call
+  // it at most once. `header` stays valid.
   Arrival Keep(Wire* wire) const {
     return kept != nullptr ? std::move(*kept) : Arrival(wire, header, payload, announced);
   }
@@ -86,7 +86,7 @@ class Arrivals {
     Arrival arrival;
   };
 
-  // False: the task has one already.
+  // Returns false if the task already has an arrival.
   bool Put(TaskId task, Arrival arrival) {
     const auto index = static_cast<size_t>(task);
     if (place_.size() <= index) place_.resize(index + 1, 0);
@@ -95,13 +95,13 @@ class Arrivals {
     place_[index] = static_cast<uint32_t>(entries_.size());
     return true;
   }
-  // Null if the task has none.
+  // Returns null if the task has no arrival.
   const Arrival* Find(TaskId task) const {
     const auto index = static_cast<size_t>(task);
     return index >= place_.size() || place_[index] == 0 ? nullptr
                                                         : &entries_[place_[index] - 1].arrival;
   }
-  // The task must have one.
+  // The task must have an arrival.
   Arrival Take(TaskId task) {
     const size_t place = std::exchange(place_[static_cast<size_t>(task)], 0) - 1;
     Arrival taken = std::move(entries_[place].arrival);

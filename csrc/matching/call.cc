@@ -13,7 +13,7 @@ int OpSpec::Source() const {
   return static_cast<int>(pairs.at(collective == Collective::kSendrecv ? 1 : 0));
 }
 
-// Both ends of a message have the same signature. The tag is not part of it: the tag decides which ends match.
+// The sender and the receiver of a message compute the same signature. It leaves out the tag, by which they match.
 uint64_t OpSpec::MessageSignature(const std::string& message_shapes) const {
   uint64_t hash = Mix(0, static_cast<uint64_t>(Collective::kSend) * 2 + referenced);
   hash = Mix(hash, codec);
@@ -59,7 +59,7 @@ std::string TagText(const char* name, int64_t tag) {
 
 }  // namespace
 
-// More counts do not help to find a mistake.
+// Longer lists of counts are left out of the text: they do not help to find a mistake.
 constexpr size_t kMaxCounts = 16;
 
 std::string OpSpec::ToString() const {

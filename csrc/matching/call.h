@@ -1,5 +1,5 @@
-// An operation as the caller of the engine gives it: the static description, known when the program is compiled, and
-// the tensors of one run.
+// An operation as the caller of the engine describes it: OpSpec, known when the program is compiled, and Call, with the
+// tensors of one run.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace jaxccomp {
 
 struct OpSpec {
   static constexpr int kNobody = -1;           // no partner
-  // A receive from any source, or of any tag.
+  // Wildcards of a receive.
   static constexpr int kAnySource = -2;
   static constexpr int64_t kAnyTag = -3;
   Collective collective = Collective::kBarrier;
@@ -24,12 +24,13 @@ struct OpSpec {
   std::string codec = "raw";
   std::string algorithm = "auto";
   bool mpi = false;               // uses MPI's own collectives (execution/library_path.h)
-  bool staged = false;            // values lie on GPUs: one operation for each part (cuda/stage/stage.h)
+  bool staged = false;            // values are on GPUs: one operation for each part (cuda/stage/stage.h)
   std::string communicator;       // name; empty: `groups` give the members
   std::vector<int64_t> groups;    // replica groups of global device ids, one after the other
   int64_t group_size = 0;
   std::vector<int64_t> counts;    // rows, for the v-variants
-  std::vector<int64_t> pairs;
+  std::vector<int64_t> pairs;     // permute: source and destination of each pair; sendrecv: destination, source; send,
+                                  // recv: the other rank
   int64_t tag = 0;                // of sendrecv: of the sent message
   int64_t recv_tag = 0;           // of sendrecv: of the received message
   int64_t site = 0;               // position of the call in its program's text
@@ -44,10 +45,10 @@ struct OpSpec {
   std::string recv_shapes;        // of a message that sendrecv receives
   std::string where;              // source line of the user's program
   std::string program;            // name of the program that the call is in
-  std::string thread;             // and of the Python thread that made it; empty: the main thread
+  std::string thread;             // name of the Python thread that compiled the program; empty: the main thread
 
-  // Whether it is matched as a message between two ranks, which its sender numbers (point_to_point_matching.h). A
-  // sendrecv of programs that are the same on all ranks is matched by its call site.
+  // Whether the operation is matched by source, tag and order of sending (point_to_point_matching.h). A sendrecv that
+  // is not `ordered` is matched by its call site.
   bool PointToPoint() const {
     return collective == Collective::kSend || collective == Collective::kRecv ||
            (collective == Collective::kSendrecv && ordered);
@@ -62,15 +63,16 @@ struct OpSpec {
            collective == Collective::kRaggedAlltoall;
   }
   bool VariableCounts() const { return !counts.empty(); }
-  // The number of references for each operand. A rank that sends and receives has two: first for all sent operands,
-  // then for all received ones.
+  // Returns the number of references for each operand. A rank that sends and receives has two: Call::refs holds first
+  // the references of all sent operands, then the references of all received ones.
   int ReferencesEach() const {
     const bool both = collective == Collective::kSendrecv || collective == Collective::kPermute;
     return referenced ? 1 + both : 0;
   }
-  // Hash of the parameters that must agree between the ranks; for point to point, of the sent message's.
+  // Returns a hash of the parameters that must agree between the ranks. For point to point these describe the sent
+  // message.
   uint64_t Signature() const;
-  // The same for the received message.
+  // Returns the same hash for the received message.
   uint64_t ReceiveSignature() const;
   // "allreduce(sum, float32[1024], codec=raw) at train.py:41".
   std::string ToString() const;
@@ -89,11 +91,11 @@ struct Tensor {
 struct Call {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;    // with feedback: the results, then the residuals
-  // Values that sender and receivers already share (OpSpec::ReferencesEach), with the types and sizes of the
-  // operands, or for an allgather of its results. A result of a broadcast may alias its operand or its reference.
+  // Delta bases: values that sender and receivers already share (OpSpec::ReferencesEach). They have the types and sizes
+  // of the operands; for an allgather, of the results. A result of a broadcast may alias its operand or its reference.
   std::vector<Tensor> refs;
-  // Residuals of the previous call, with the shapes of the operands; the new residuals may alias them. With operands of
-  // half types they may be float32; then all results are float32.
+  // Residuals of the previous call, with the shapes of the operands; the new residuals may alias them. If the operands
+  // have a half type, the residuals may be float32; then all results are float32.
   std::vector<Tensor> carried;
   int64_t run_id = 0;             // the same for all calls of one launch of a program
   // Place of the launch in the user's Python program; empty if places are not compared.

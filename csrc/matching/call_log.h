@@ -40,7 +40,8 @@ struct CallCounts {
   std::array<float, kRecent> recent{};
 };
 
-// Equal call sites share a row: those of a program that is compiled twice, and those of all devices of this process.
+// Call sites with equal texts share a row. So a program that is compiled twice, or that runs on several devices of this
+// process, has one row per call.
 struct CallRow {
   // From the program.
   Collective collective = Collective::kBarrier;
@@ -64,10 +65,10 @@ class CallLog {
     std::chrono::system_clock::time_point since;    // start of the count
   };
 
-  // The row of the call site. Beyond kMaxRows rows, all others share one.
+  // Returns the row of the call site. Beyond kMaxRows rows, all other call sites share one.
   std::shared_ptr<CallRow> RowOf(const OpSpec& spec, const std::string& text);
   Snapshot Take() const;
-  // Starts anew, and drops rows that no call site uses.
+  // Resets all counts, and drops rows that no call site uses.
   void Reset();
 
  private:

@@ -18,7 +18,7 @@ std::string Communicator::MemberName(int member) const {
 
 Status NoTransportTo(const Communicator& comm, int member) {
   return {Code::kUnavailable, "no transport leads to " + comm.MemberName(member) +
-                                  ": it lives in another process, and no MPI is in use"};
+                                  ", which is in another process: neither MPI nor UCX is in use"};
 }
 
 }  // namespace jaxccomp

@@ -17,13 +17,13 @@ namespace jaxccomp {
 struct Communicator;
 struct Comparison;
 
-// One member of a communicator that lives in this process.
+// A member of a communicator, if the member is in this process.
 struct Endpoint {
   Communicator* communicator = nullptr;
   int member = 0;
 
   Launches launches;
-  // By program hash: comparisons with the other members that have not ended.
+  // By program hash: open comparisons with the other members.
   std::unordered_map<uint64_t, std::shared_ptr<Comparison>> comparisons;
   // Programs that are equal on all members. Kept as long as the communicator: a member that forgot one would start a
   // comparison in which the others do not take part.
@@ -48,11 +48,11 @@ struct Communicator {
   int size() const { return static_cast<int>(processes.size()); }
   // This process's endpoint of the member; null if there is none.
   Endpoint* Find(int member) const;
-  // "rank 2 of 'world'", "device 5 (member 1 of its axis)".
+  // "rank 2 of 'world'", "device 5 (process 1)".
   std::string MemberName(int member) const;
 };
 
-// The error if no transport leads to the process of that member.
+// Returns the error of a message to a member whose process no transport reaches.
 Status NoTransportTo(const Communicator& comm, int member);
 
 }  // namespace jaxccomp

@@ -61,7 +61,7 @@ Status ProgramMismatch(const Endpoint& endpoint, std::string_view mine, const He
   std::string text = "collective mismatch in launch " + std::to_string(header.sequence) +
                      ", found before it ran: the program of " +
                      comm.MemberName(endpoint.member) + (differ ? " alone has" : " has") +
-                     Shown(differ ? only_here : here) + "\n  and that of " +
+                     Shown(differ ? only_here : here) + "\n  and the program of " +
                      comm.MemberName(header.source) + (differ ? " alone has" : " has") +
                      (reordered ? " the same in another order" : "") +
                      Shown(differ ? only_there : there);

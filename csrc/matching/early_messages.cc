@@ -41,7 +41,7 @@ std::vector<Arrival> EarlyMessages::Take(const MatchKey& key) {
 
 void EarlyMessages::Drop(const std::function<bool(const Header&)>& drops,
                          const std::function<void(Announced)>& discard) {
-  // Remove all messages first: discarding one completes its sender, which may end in another error.
+  // Remove all messages first: discarding one completes its send, which may fail an operation and so call Drop again.
   std::vector<std::vector<Arrival>> dropped;
   for (auto it = kept_.begin(); it != kept_.end();) {
     if (!drops(it->second.front().header)) {
@@ -64,7 +64,7 @@ const Arrival* EarlyMessages::FindOfLaunch(
   const auto known = launches_.find(launch);
   if (known == launches_.end()) return nullptr;
   if (!known->second.mixed && !differs(known->second.first)) return nullptr;
-  // A full scan, since the communicator ends if it finds a message.
+  // A full scan: the caller breaks the communicator if this finds a message.
   for (const auto& [key, arrivals] : kept_) {
     for (const Arrival& arrival : arrivals) {
       const Header& header = arrival.header;

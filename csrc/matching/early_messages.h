@@ -1,8 +1,8 @@
 // Unexpected messages: kept until their operation begins here.
 //
-// Senders may be far ahead, so no function scans all kept messages, except when an operation or a communicator fails.
-// Credit (transport.h) limits their number. Messages beyond it are kept as announcements, each of which holds an
-// operation open at its sender.
+// Senders may be far ahead and fill the queue, so no function scans all kept messages, except when an operation or a
+// communicator fails. Credit (transport.h) limits the payloads that are kept. Messages beyond the credit are kept as
+// announcements, each of which holds an operation open at its sender.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,11 @@ class EarlyMessages {
   // one message of each operation.
   void Drop(const std::function<bool(const Header&)>& drops,
             const std::function<void(Announced)>& discard);
-  // A message of that launch (a key without site and iteration) for which `differs` holds; null if there is none.
+  // Returns a message of that launch (a key without site and iteration) for which `differs` holds; null if there is
+  // none.
   const Arrival* FindOfLaunch(const MatchKey& launch,
                               const std::function<bool(const Header&)>& differs) const;
-  // A message from `source` to `member`; null if there is none.
+  // Returns a message from `source` to `member`; null if there is none. Scans all messages: only for error texts.
   const Header* FindFrom(uint64_t communicator, int member, int source) const;
   bool empty() const { return kept_.empty() && launches_.empty(); }
 
@@ -37,8 +38,8 @@ class EarlyMessages {
   // The kept messages of one launch.
   struct OfLaunch {
     int64_t count = 0;
-    Header first;         // since `count` was last 0
-    bool mixed = false;   // the messages describe the launch differently
+    Header first;         // of the first of these messages
+    bool mixed = false;   // the headers describe the launch differently
   };
   // The message must name a program.
   static MatchKey LaunchOf(const Header& header) {

@@ -12,21 +12,21 @@ namespace jaxccomp {
 
 class FailedRuns {
  public:
-  // False: it was known.
+  // Returns false if the launch was recorded before.
   bool Add(int64_t run_id, const Status& why) {
     if (Find(run_id) != nullptr) return false;
     if (runs_.size() >= kRemembered) runs_.pop_front();
     runs_.emplace_back(run_id, why);
     return true;
   }
-  // Null if it has not failed, or failed long ago.
+  // Returns why the launch has failed; null if it has not, or failed long ago.
   const Status* Find(int64_t run_id) const {
     for (const auto& [id, why] : runs_) {
       if (id == run_id) return &why;
     }
     return nullptr;
   }
-  // By the part of the RunId that messages carry.
+  // Whether a launch has failed whose RunId has these lower 32 bits, which messages carry.
   bool Has(uint32_t run) const {
     for (const auto& [id, why] : runs_) {
       if (static_cast<uint32_t>(id) == run) return true;
@@ -35,7 +35,7 @@ class FailedRuns {
   }
 
  private:
-  // More than run at once.
+  // More launches than run at once.
   static constexpr size_t kRemembered = 64;
   std::deque<std::pair<int64_t, Status>> runs_;
 };

@@ -13,11 +13,11 @@ namespace {
 
 // More launches than XLA has in flight on a device.
 constexpr size_t kUnderWay = 64;
-// Launches to look back: enough to notice that a thread continues a launch after another one's began.
+// Number of launches to look back: enough to notice that a thread continues a launch after another thread's has begun.
 constexpr size_t kLooksBack = 8;
 
-// Executables without parameters have no fingerprint, so they all count together, also with eager operations like
-// jnp.zeros. Their RunIds begin at FarmHash's Fingerprint64 of no bytes, and gaps mean nothing.
+// Executables without parameters have no fingerprint, so they share one counter, also with eager operations like
+// jnp.zeros. Their RunIds begin at FarmHash's Fingerprint64 of the empty string, and gaps mean nothing.
 constexpr uint32_t kWithoutFingerprint = 0x2f90404f;
 constexpr uint32_t kMaxWithoutFingerprint = 1 << 24;
 bool HasOwnCount(int64_t run_id) {
@@ -84,7 +84,7 @@ Launches::Entered Launches::Enter(const Communicator& comm,
   const uint64_t thread = within_process_ || program == nullptr ? 0 : program->thread();
   Sequence& sequence = sequences_[thread];
   auto& launches = sequence.launches;
-  // Newest first: it is nearly always the running launch.
+  // Search from the newest, which is nearly always the running launch.
   const auto most = static_cast<ptrdiff_t>(within_process_ ? kUnderWay : kLooksBack);
   const auto oldest = launches.rbegin() + std::min<ptrdiff_t>(most, std::ssize(launches));
   const auto known = std::find_if(launches.rbegin(), oldest, [&](const auto& launch) {
@@ -172,7 +172,7 @@ std::optional<Launches::Difference> Launches::FindDifference(const Header& heade
   if (here->skipped < kMaxSkipped && header.skipped < kMaxSkipped) {
     return here->skipped == header.skipped ? std::nullopt : std::optional(Difference::kSkipped);
   }
-  // Equal executables begin to count at the same number.
+  // This is the program's first launch here on both ranks. Equal executables start at the same RunId.
   if (here->skipped != Header::kNewProgram || header.skipped != here->skipped) return std::nullopt;
   const uint32_t apart = std::min(header.run - static_cast<uint32_t>(here->run_id),
                                   static_cast<uint32_t>(here->run_id) - header.run);

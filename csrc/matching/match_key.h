@@ -37,14 +37,14 @@ struct MatchKey {
   };
 };
 
-// The operations of an endpoint that ended last, with their texts.
+// The latest operations of an endpoint that have ended, with their texts.
 class RecentOperations {
  public:
   void Add(const MatchKey& key, std::shared_ptr<const std::string> text) {
     entries_.resize(kMaxEntries);
     entries_[count_++ % kMaxEntries] = {key, std::move(text)};
   }
-  // Null if the operation is not among them.
+  // Returns the text of the operation; null if it is not among the latest.
   const std::string* Find(const MatchKey& key) const {
     for (const Entry& entry : entries_) {
       if (entry.text != nullptr && entry.key == key) return entry.text.get();

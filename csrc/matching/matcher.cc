@@ -63,7 +63,7 @@ bool ComesTooLate(const Endpoint& endpoint, const Header& header) {
 }
 
 uint64_t StepOf(std::string_view place) {
-  constexpr std::string_view kStep = "step ";   // written by launch_place() in launches.py
+  constexpr std::string_view kStep = "step ";   // written by launch_place() in jaxccomp/_native/launches.py
   if (!place.starts_with(kStep)) return 0;
   place.remove_prefix(kStep.size());
   int64_t step = 0;

@@ -22,13 +22,13 @@ class Matcher {
     bool new_launch = false;
     bool overlaps = false;                // with another launch
   };
-  // The key of the operation that `site` runs now on the endpoint. Not for point to point.
+  // Returns the key of the operation that `site` runs now on the endpoint. Not for point to point.
   Posted Post(CallSite& site, Endpoint& endpoint, const Call& call);
 
   // Messages that came before their operation.
   EarlyMessages& early() { return early_; }
   const EarlyMessages& early() const { return early_; }
-  // A kept message that describes the endpoint's new launch differently; null if there is none.
+  // Returns a kept message whose sender describes the endpoint's new launch differently; null if there is none.
   const Arrival* FindOtherLaunch(const Endpoint& endpoint, const Launch& launch) const;
 
  private:

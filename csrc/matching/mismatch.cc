@@ -14,11 +14,11 @@ constexpr std::string_view kThreadAdvice =
     "jitted function of its own. Threads that launch need the same names on all ranks: "
     "threading.Thread(name=...)";
 
-// The advice if operations are already matched by program order.
+// The advice instead of kMismatchAdvice if operations are already matched by program order.
 constexpr std::string_view kOrderedMismatchAdvice =
     "On a communicator in program order the n-th collective of one member belongs to the n-th of "
     "every other, so all members must call the same collectives in the same order, with the same "
-    "shapes, types, root and codec. Only send, recv and sendrecv concern two ranks alone; for "
+    "shapes, types, root and codec. Only send, recv and sendrecv involve just two members; for "
     "collectives of some members use communicator.split().";
 
 }  // namespace
@@ -68,7 +68,7 @@ Status StepError(const Endpoint& endpoint, const std::string& text, const Header
   };
   return {Code::kFailedPrecondition,
           text + " on " + comm.MemberName(endpoint.member) + " in " + step(mine.place) +
-              " would take what " + comm.MemberName(header.source) +
+              " would take a message that " + comm.MemberName(header.source) +
               " has sent in " + step(header.place) + ", in " + Describe(header) +
               ". A rank has left out a launch, or made one more (option check_launches)"};
 }
@@ -83,14 +83,14 @@ Status SkippedError(const Endpoint& endpoint, const Launch& launch, const Header
     text += "before launch " + std::to_string(launch.number) + " on '" + comm.name + "', " +
             count(launch.skipped) + " of it on " + comm.MemberName(endpoint.member) + " and " +
             count(header.skipped) + " of it on " + comm.MemberName(header.source) +
-            " ended before they came to any of its collectives";
+            " ended before they reached any of its collectives";
   } else {
     text += comm.MemberName(endpoint.member) + " and " + comm.MemberName(header.source) +
             " have not launched it equally often before its first collective";
   }
-  text += ". An exception that only one rank catches, in a callback for instance, has this effect; "
-          "so has a run of the program on one rank alone. Values of different launches are not "
-          "mixed; catch such exceptions on all ranks, or end the program";
+  text += ". Either an exception has ended a launch on one rank, for instance in a callback, or one rank "
+          "alone has run the program. No values of different launches were mixed. Catch such exceptions "
+          "on all ranks, or end the program";
   return {Code::kFailedPrecondition, std::move(text)};
 }
 
@@ -98,7 +98,7 @@ Status OverlapError(const Endpoint& endpoint, const std::string& text) {
   const Communicator& comm = *endpoint.communicator;
   return {Code::kFailedPrecondition,
           text + ": " + comm.MemberName(endpoint.member) +
-              " launches it while another launch of the same communicator goes on. " +
+              " launches it while another launch on the same communicator is running. " +
               std::string(kThreadAdvice)};
 }
 
@@ -107,8 +107,8 @@ Status LeftError(const Endpoint& endpoint, const Header& header) {
   return {Code::kAborted,
           comm.MemberName(endpoint.member) + " left launch " + std::to_string(header.sequence) +
               " before " + Describe(header) + ", which " + comm.MemberName(header.source) +
-              " waits in, and has gone on to a later launch. An exception in the program, in a "
-              "callback for instance, ended it there, or a loop or a condition went another way"};
+              " waits in, and has gone on to a later launch. An exception, for instance in a callback, "
+              "ended the launch there, or a loop or a condition took another branch"};
 }
 
 }  // namespace jaxccomp

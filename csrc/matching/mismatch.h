@@ -24,10 +24,10 @@ inline constexpr std::string_view kMismatchAdvice =
 // This rank runs `mine`; the sender of `header` runs another operation.
 Status MismatchError(const Endpoint& endpoint, const std::string& mine, const Header& header);
 
-// On two ranks, threads of different names have made the launch with the same number.
+// Threads of different names have made the launch with this number on two ranks.
 Status ThreadError(const Endpoint& endpoint, const Launch& launch, const Header& header);
 
-// On two ranks, different lines of the Python program have made the launch with the same number.
+// Different lines of the Python program have made the launch with this number on two ranks.
 Status PlaceError(const Endpoint& endpoint, const Launch& launch, const Header& header);
 
 // In program order, this rank and the sender are in different steps (jaxccomp.step).

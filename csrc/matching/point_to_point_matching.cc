@@ -140,7 +140,7 @@ std::optional<MatchKey> PointToPointMatching::Deliver(const IncomingMessage& mes
     parts.push_back(message.Keep(wire_));
     AddWaiting(box, name, channel, std::move(parts));
   }
-  // Later messages that came before it.
+  // Match the sender's later messages, which came before this one.
   for (auto next = box.early.find({name.first, arrived + 1}); next != box.early.end();
        next = box.early.find({name.first, arrived + 1})) {
     ++arrived;
@@ -172,7 +172,7 @@ void PointToPointMatching::End(const Endpoint& endpoint, int source,
 
 void PointToPointMatching::Drop(uint64_t communicator,
                                 const std::function<void(Announced)>& discard) {
-  // Remove all first: discarding completes senders, which may end more operations.
+  // Remove all messages first: discarding one completes its send, which may end an operation and so change the boxes.
   std::vector<Parts> dropped;
   for (auto& [name, box] : boxes_) {
     if (name.first != communicator) continue;

@@ -4,8 +4,8 @@
 // A sender numbers its messages to each other member, across tags. Transports deliver in any order, so the receiver
 // restores the sender's order from the numbers and then matches: by source and tag, or in order of arrival for a
 // receive with a wildcard. Only one number per pair of members and direction is kept for ever; all other state lasts
-// as long as a message or a receive waits. A match is a search in ordered maps, however many wait; a receive with a
-// wildcard scans the waiting messages.
+// as long as a message or a receive waits. A match takes a search in ordered maps. In addition, a receive with a
+// wildcard scans the waiting messages, and a message scans the posted receives with a wildcard.
 #pragma once
 
 #include <cstdint>
@@ -36,30 +36,31 @@ class PointToPointMatching {
   // Header::site of probes and their answers, which concern an operation.
   static constexpr uint64_t kOperationSite = 0x7033;
 
-  // One part of a message (schedules cut large ones), and its receive.
+  // One part of a message, and its receive. Schedules cut large messages into parts.
   struct Match {
     MatchKey receiver;
     Arrival part;
   };
 
-  // The key of a new operation of that member.
+  // Returns the key of a new operation of that member.
   MatchKey NewOperation(const Endpoint& endpoint);
-  // The number of the member's next message to `destination`, from 1.
+  // Returns the number of the member's next message to `destination`, from 1.
   uint64_t NumberMessage(const Endpoint& endpoint, int destination);
-  // Posts a receive; OpSpec::kAnySource and kAnyTag are wildcards. Returns the parts that have come of the message
-  // that it takes, if any.
+  // Posts a receive; OpSpec::kAnySource and kAnyTag are wildcards. If a waiting message matches, returns its parts that
+  // have come.
   std::vector<Arrival> PostReceive(const Endpoint& endpoint, int source, int64_t tag,
                                    const MatchKey& receiver);
   // Handles a part of a message. Returns the receive that takes it; none: the part is kept.
   std::optional<MatchKey> Deliver(const IncomingMessage& message);
-  // The next part that has been matched since an earlier message of its sender came.
+  // Returns a part of another message that Deliver has matched, because the message had waited for an earlier one of
+  // its sender. Call it after Deliver until there is none.
   std::optional<Match> NextMatch();
-  // The receive that took that message is over.
+  // Forgets a message that a receive took. Call it when the receive is over.
   void End(const Endpoint& endpoint, int source, uint64_t number);
   // Drops the communicator's messages, and passes announced payloads to `discard`.
   void Drop(uint64_t communicator, const std::function<void(Announced)>& discard);
 
-  // Number of messages that the member has sent to `peer`, and of `peer`'s messages that have come here.
+  // Returns the number of messages that the member has sent to `peer`, and of messages of `peer` that have come.
   uint64_t Sent(const Endpoint& endpoint, int peer) const;
   uint64_t Arrived(const Endpoint& endpoint, int peer) const;
   // Whether the message has come and no receive has taken it.
@@ -88,16 +89,16 @@ class PointToPointMatching {
   struct Box {
     uint64_t operations = 0;
     std::map<int, uint64_t> sent, arrived;       // by the other member
-    std::map<Name, Parts> early;                 // an earlier message has not come
-    uint64_t next_place = 0;                     // next key of the two maps by order below
+    std::map<Name, Parts> early;                 // messages that wait for an earlier one of their sender
+    uint64_t next_place = 0;                     // last key used in `waiting` or `posted`
     std::map<uint64_t, Message> waiting;
     std::map<Name, uint64_t> waiting_places;
     std::map<Channel, std::deque<uint64_t>> waiting_by_channel;
     std::map<uint64_t, Receive> posted;
     std::map<Channel, std::deque<uint64_t>> posted_by_channel;
-    std::set<uint64_t> posted_open;              // those with a wildcard
-    std::map<Name, MatchKey> taken;              // by receives that are not over
-    std::set<Name> dropped;                      // without a receive
+    std::set<uint64_t> posted_open;              // keys of receives with a wildcard
+    std::map<Name, MatchKey> taken;              // messages and their receives, until the receives are over
+    std::set<Name> dropped;                      // messages dropped before a receive took them
   };
   using BoxName = std::pair<uint64_t, int>;      // communicator and member
 

@@ -37,11 +37,11 @@ struct Plan;
 
 class Program {
  public:
-  // `spec`: of its first call site.
+  // `spec`: of the first call site.
   Program(uint64_t id, const OpSpec& spec);
   uint64_t id() const { return id_; }
-  // The sequence that counts its launches: a hash of the name of the Python thread that compiled it; 0 for the main
-  // thread.
+  // Identifies the sequence in which its launches are numbered: a hash of the name of the Python thread that compiled
+  // it; 0 for the main thread.
   uint64_t thread() const { return thread_; }
   const std::string& name() const { return name_; }
   // Adds a call site and returns its id, unique in the program.
@@ -53,9 +53,9 @@ class Program {
   std::optional<size_t> IndexOf(uint64_t site) const;
   // Hash of the name, the thread, and the call sites in which that communicator takes part, in any order.
   uint64_t HashOf(const Communicator& comm) const;
-  // Ends the program: no call site is added any more. False: it had ended before.
+  // Marks the program as complete: no call site is added any more. Returns false if it was complete before.
   bool Close() { return !closed_.exchange(true, std::memory_order_relaxed); }
-  // The name and the communicator's call sites, one a line.
+  // Returns the name and the communicator's call sites, one per line.
   std::string ListOf(const Communicator& comm) const;
 
  private:
@@ -69,7 +69,7 @@ class Program {
   struct Member {
     uint64_t identity;   // its signature and its position in the program's text
     size_t group;        // in groups_
-    uint64_t id;         // unique: identity, group, and its ordinal where these are equal
+    uint64_t id;         // unique: hash of identity, group, and ordinal among members with these
     std::shared_ptr<const std::string> text;
   };
   static bool TakesPart(const Communicator& comm, const Group& group);
@@ -93,8 +93,8 @@ struct CallSite {
   std::shared_ptr<Program> program;     // null when matched by program order
   size_t index = 0;                     // in the program
   std::unordered_map<int64_t, Endpoint*> endpoints;   // by device; under the engine's lock
-  // Its plans; under the engine's lock.
-  std::map<std::pair<const Endpoint*, int64_t>, std::shared_ptr<const Plan>> plans;   // by Call::part as well
+  // By endpoint and Call::part; under the engine's lock.
+  std::map<std::pair<const Endpoint*, int64_t>, std::shared_ptr<const Plan>> plans;
   std::shared_ptr<CallRow> row;   // from its first run on; under the engine's lock
 };
 

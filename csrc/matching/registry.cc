@@ -55,10 +55,10 @@ Status Registry::AddCommunicator(const std::string& name, std::vector<int> proce
   if (const auto known = id_of_name_.find(name); known != id_of_name_.end()) {
     if (communicators_[known->second]->processes == processes) return Status::Ok();
     return {Code::kInvalidArgument,
-            "there is a communicator '" + name + "' with other members already"};
+            "communicator '" + name + "' already exists with other members"};
   }
   const uint64_t id = Mix(1, name);
-  if (communicators_.contains(id)) {   // call sites point to it, and messages of it may be under way
+  if (communicators_.contains(id)) {   // call sites point to it, and messages for it may be in transit
     return {Code::kInvalidArgument,
             "communicator '" + name + "' has been freed, and its name is not used again: take another name"};
   }
@@ -81,7 +81,7 @@ void Registry::Free(Communicator& communicator) {
   communicator.freed = true;
   communicator.hosts = {};
   for (const auto& endpoint : communicator.endpoints) {
-    // The counts stay: they show which operations have begun here and which will not.
+    // The counts of launches and operations stay: they show which operations have begun here and which never will.
     endpoint->launches.Forget();
     endpoint->comparisons = {};
     endpoint->compared = {};

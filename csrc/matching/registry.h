@@ -26,8 +26,8 @@ class Registry {
   int processes() const { return processes_; }
   void SetProcesses(int processes) { processes_ = processes; }
   Status AddCommunicator(const std::string& name, std::vector<int> processes);
-  // Forgets the name and all that its endpoints remember of programs. The communicator and its endpoints stay, marked
-  // broken: call sites point to them, and waiting members still probe them.
+  // Removes the name, and clears the state of the endpoints about programs. The communicator and its endpoints stay,
+  // because call sites point to them and waiting members still probe them.
   void Free(Communicator& communicator);
   // Null if there is none of that name.
   Communicator* FindByName(const std::string& name);
@@ -36,8 +36,8 @@ class Registry {
   // Null if this process does not know it.
   Communicator* Find(uint64_t id);
   std::vector<Communicator*> All() const;
-  // A communicator that is created under that id later is broken from the start. Ids come from other processes, so at
-  // most kMaxUnborn are remembered; beyond that, the members report the error.
+  // Records that a communicator that this process has not created yet is broken. It is then broken from the start. Ids
+  // come from other processes, so at most kMaxUnborn are recorded; beyond that, the members report the error.
   void BreakUnborn(uint64_t id, Status why) {
     if (unborn_.size() < kMaxUnborn) unborn_[id] = std::move(why);
   }
@@ -47,7 +47,7 @@ class Registry {
   static constexpr size_t kMaxUnborn = 1 << 12;
 
   Communicator* Insert(std::unique_ptr<Communicator> communicator);
-  void Place(Communicator* communicator) const;   // on hosts
+  void Place(Communicator* communicator) const;   // sets Communicator::hosts
   Result<Communicator*> GroupOf(const OpSpec& spec, int64_t device);
 
   const int process_;

@@ -1,5 +1,5 @@
-// The state of a waiting operation towards the rank that it probes (MessageType::kProbe). Two of these show whether
-// two ranks wait for each other for ever (engine/deadlock_detector.cc).
+// The wait-for edge from a waiting operation to the rank that it probes (MessageType::kProbe). Two opposite edges show
+// whether two ranks wait for each other for ever (engine/deadlock_detector.cc).
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ namespace jaxccomp {
 
 // Sent as it is, like Header.
 struct Standing {
-  uint64_t sent = 0;          // number of a message to the probed rank that is not taken; 0: none
+  uint64_t sent = 0;          // sequence number of the message to the probed rank that is not taken; 0: none
   int64_t sent_tag = 0;
-  uint64_t receives = 0;      // 1: a receive waits for a message of the probed rank only
-  uint64_t arrived = 0;       // number of that rank's messages that have come
-  int64_t receive_tag = 0;    // of the receive, or any tag
-  uint64_t alone = 0;         // 1: nothing else runs here, and one thread makes all calls
+  uint64_t receives = 0;      // 1: the operation waits for a message of the probed rank only
+  uint64_t arrived = 0;       // how many messages of the probed rank have come
+  int64_t receive_tag = 0;    // maybe OpSpec::kAnyTag
+  uint64_t alone = 0;         // 1: no other operation is open here, and one thread calls all operations
 
   bool Waits() const { return sent != 0 || receives != 0; }
   std::string ToBytes() const { return {reinterpret_cast<const char*>(this), sizeof(*this)}; }

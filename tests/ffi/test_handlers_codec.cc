@@ -205,19 +205,19 @@ TEST(CodecHandlersRefuseWhatDoesNotFit) {
        "the values are not of dtype 'float16'");
   says(Call("jaxccomp_encode", Of("int8"), f32({500}), u8({531})), "has 532 bytes, not 531");
   says(Call("jaxccomp_encode", Of("int8"), f32({2, 500}), u8({3, 532})),
-       "3 rows of codes do not go with 2 of values");
+       "2 rows of values are given, but the codes need 3");
   says(Call("jaxccomp_encode", Of("int8"), f32({}), u8({532})), "a scalar");
   Buffers keyed = f32({500});
   keyed.Add(XLA_FFI_DataType_U32, codes.at(), {3});
   says(Call("jaxccomp_encode", Of("ternary"), std::move(keyed), u8({129})),
-       "2 rows of codes do not go with 3 of words of keys");
+       "3 words of keys are given, but the codes need 2");
   says(Call("jaxccomp_decode", Of("int8"), u8({532}), One(XLA_FFI_DataType_S32, values, {500})),
        "neither of dtype 'float32' nor of 'float32'");
   says(Call("jaxccomp_decode", Of("int8"), u8({532}), f32({2, 500})),
-       "1 rows of codes do not go with 2 of values");
+       "2 rows of values are given, but the codes need 1");
   says(Call("jaxccomp_decode_sum", Of("int8"), u8({532}), f32({500})), "the codes have no rows");
   says(Call("jaxccomp_decode_sum", Of("int8"), u8({2, 3, 532}), f32({3, 500})),
-       "2 rows of codes do not go with 3 of sums");
+       "3 rows of sums are given, but the codes need 2");
   const Outcome foreign = Call("jaxccomp_encode", Of("int8"), f32({500}), u8({532}), 7);
   CHECK_EQ(foreign.code, XLA_FFI_Error_Code_FAILED_PRECONDITION);
   says(foreign, "GPU 7 has not been opened");

@@ -53,7 +53,7 @@ std::optional<DType> FromXla(ffi::DataType type) {
     case ffi::C128: return DType::kComplex128;
     default: break;
   }
-  // Every float8 type has one byte. The packing of narrower types differs between releases.
+  // A value of a float8 type takes one byte. XLA's releases pack values of narrower types differently.
   for (ffi::DataType narrow : {ffi::S1, ffi::S2, ffi::S4, ffi::U1, ffi::U2, ffi::U4,
                                ffi::F4E2M1FN}) {
     if (type == narrow) return std::nullopt;

@@ -11,16 +11,17 @@
 
 namespace jaxccomp {
 
-// kOpaque8 for one-byte types without arithmetic; nullopt for tokens and unsupported types.
+// Returns the dtype of an XLA type: kOpaque8 for one-byte types without arithmetic; nullopt for tokens and unsupported
+// types.
 std::optional<DType> FromXla(xla::ffi::DataType type);
 
-// The dtype with this JAX name.
+// Returns the dtype with this JAX name.
 std::optional<DType> FindDType(std::string_view name);
 
-// Fills a tensor; false for tokens, an error for unsupported types.
+// Fills a tensor. Returns false for a token, an error for an unsupported type.
 Result<bool> FromXla(const xla::ffi::AnyBuffer& buffer, Tensor* tensor);
 
-// The description of a call site, from the attributes that jaxccomp/_primitives/lowering.py writes.
+// Returns the description of a call site, from the attributes that jaxccomp/_primitives/lowering.py writes.
 Result<OpSpec> SpecFromAttributes(const xla::ffi::Dictionary& attributes);
 
 }  // namespace jaxccomp

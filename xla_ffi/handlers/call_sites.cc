@@ -19,7 +19,7 @@ Status AddTensor(const Buffer& buffer, std::vector<Tensor>* tensors) {
 
 uint32_t (*launching_thread)() = nullptr;
 
-// Moves the last n * `each` inputs of a call to `others`; n inputs remain.
+// A call has n operands, followed by n * `each` other inputs. Moves these other inputs to `others`.
 void SplitOperands(int each, Call* call, std::vector<Tensor>* others) {
   const size_t count = call->inputs.size() / static_cast<size_t>(1 + each);
   const auto first = call->inputs.begin() + static_cast<ptrdiff_t>(count);

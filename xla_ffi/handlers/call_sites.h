@@ -1,4 +1,4 @@
-// Common code of the handlers of all platforms: making a call site, and the call of a run.
+// Common code of the handlers of all platforms: makes the CallSite of a compiled call, and the Call of each run.
 #pragma once
 
 #include <memory>
@@ -11,18 +11,18 @@ namespace jaxccomp {
 
 xla::ffi::Error ToError(const Status& status);
 
-// Base of platforms (make_handlers.h) with values in host memory.
+// Base class of platforms (make_handlers.h) whose values are in host memory.
 struct EnginePlatform {
   using Site = CallSite;
   static Result<std::unique_ptr<CallSite>> Make(const xla::ffi::Dictionary& attributes);
   static void Forget(CallSite& site) { Engine::Get().Forget(site); }
 };
 
-// `launching_thread` returns a hash of the calling Python thread's name; 0 in XLA's threads. Set it once, before
-// the first run; without it all threads are unknown.
+// `launching_thread` returns a hash of the calling Python thread's name; 0 in XLA's threads. Set it once, before the
+// first run. Without it, Call::launched_by is 0.
 void SetLaunchingThread(uint32_t (*launching_thread)());
 
-// The call of a run. `device` is the engine's number of its device.
+// Returns the Call of a run. `device`: the engine's number of the device.
 Result<Call> CallFrom(const CallSite& site, xla::ffi::RunId run, int64_t device,
                       const xla::ffi::RemainingArgs& arguments,
                       const xla::ffi::RemainingRets& results);

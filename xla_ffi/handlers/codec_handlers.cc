@@ -72,8 +72,8 @@ Status CheckCodes(std::string_view target, const Coded& coded,
 
 Status CheckRows(std::string_view target, int64_t rows, int64_t others, const char* of) {
   if (rows == others) return Status::Ok();
-  return Wrong(target, std::to_string(rows) + " rows of codes do not go with " +
-                           std::to_string(others) + " of " + of);
+  return Wrong(target, std::to_string(others) + " " + of + " are given, but the codes need " +
+                           std::to_string(rows));
 }
 
 template <typename T>
@@ -95,7 +95,7 @@ Status Encode(void* stream, int32_t ordinal, const ffi::AnyBuffer& values,
   const auto from = values.dimensions(), to = codes->dimensions();
   if (Status status = CheckCodes(kName, *coded, to); !status.ok()) return status;
   const int64_t rows = Product(from, from.size() - 1);
-  if (Status status = CheckRows(kName, Product(to, to.size() - 1), rows, "values"); !status.ok()) {
+  if (Status status = CheckRows(kName, Product(to, to.size() - 1), rows, "rows of values"); !status.ok()) {
     return status;
   }
   const uint32_t* keys = nullptr;
@@ -130,14 +130,14 @@ Status Decode(void* stream, int32_t ordinal, const Bytes& codes,
   const int64_t results = Product(out, out.size() - 1);
   if (!sums) {
     const int64_t rows = Product(from, from.size() - 1);
-    if (Status status = CheckRows(name, rows, results, "values"); !status.ok()) return status;
+    if (Status status = CheckRows(name, rows, results, "rows of values"); !status.ok()) return status;
     return (*on_gpu)->Decode({coded->codec.get(), coded->dtype, rows, coded->count}, At(codes), *to,
                              static_cast<std::byte*>(values->untyped_data()), stream);
   }
   if (from.size() < 2) return Wrong(name, "the codes have no rows");
   const int64_t rows = from[from.size() - 2];
   const int64_t groups = Product(from, from.size() - 2);
-  if (Status status = CheckRows(name, groups, results, "sums"); !status.ok()) return status;
+  if (Status status = CheckRows(name, groups, results, "rows of sums"); !status.ok()) return status;
   for (int64_t group = 0; group < groups; ++group) {
     const Status status = (*on_gpu)->DecodeSum(
         {coded->codec.get(), coded->dtype, rows, coded->count},

@@ -1,11 +1,11 @@
-// The FFI handlers of fixed-rate codecs on the platform CUDA, for the traced plane (backend="xla"). They only
+// The FFI handlers of fixed-rate codecs on the platform CUDA, for the traced plane (backend="xla"). The handlers only
 // launch kernels on XLA's stream, so XLA may capture them in a command buffer.
 //
-//   jaxccomp_encode      values [..., n], with stochastic codecs also keys u32 [..., 2] -> u8 [..., bytes]
+//   jaxccomp_encode      values [..., n], for stochastic codecs also keys u32 [..., 2] -> codes u8 [..., bytes]
 //   jaxccomp_decode      codes u8 [..., bytes] -> values [..., n]
 //   jaxccomp_decode_sum  codes u8 [..., rows, bytes] -> sums of the rows' values [..., n]
 //
-// Attributes: `codec`, a spec of one stage; `dtype`, JAX's name of the encoded values' dtype. Results have that
+// Attributes: `codec`, a spec of one stage; `dtype`, JAX's name of the encoded values' dtype. Decoded values have that
 // dtype or float32.
 #pragma once
 

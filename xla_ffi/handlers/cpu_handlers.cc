@@ -1,4 +1,4 @@
-// The FFI handlers on the CPU. A call that is not over when its handler returns completes through a future: no
+// The FFI handlers on the CPU. If a call is not over when its handler returns, the handler returns a future. So no
 // thread of XLA waits for a peer.
 #include <optional>
 #include <utility>
@@ -11,8 +11,8 @@ namespace ffi = xla::ffi;
 
 namespace jaxccomp {
 
-// nullopt for a call that has succeeded: a future costs allocations, which are noticeable in short calls. A call
-// that has failed also has a future: XLA then raises its error where the program waits for the results.
+// nullopt for a call that has succeeded, because the allocations of a future are noticeable in short calls. A call that
+// has failed gets a future, so that XLA raises the error where the program waits for the results.
 using CallOutcome = std::optional<ffi::Future>;
 
 }  // namespace jaxccomp
@@ -61,7 +61,7 @@ ffi::Error PassOperands(ffi::RemainingArgs arguments, ffi::RemainingRets results
     if (token) {
       *static_cast<uint8_t*>(passed.untyped_data()) = 0;
     } else if (passed.size_bytes() > 0) {
-      return ffi::Error::Internal("jaxccomp_pass: XLA has given a result other memory than its operand");
+      return ffi::Error::Internal("jaxccomp_pass: XLA has not given a result the memory of its operand");
     }
   }
   return ffi::Error::Success();

@@ -34,8 +34,7 @@ Result<Opened> Find(int ordinal) {
   if (known != own.by_ordinal.end()) return known->second;
   return Status(Code::kFailedPrecondition,
                 "GPU " + std::to_string(ordinal) +
-                    " has not been opened: JAX did not have it when jaxccomp.init() was called, or that was "
-                    "not called");
+                    " has not been opened: call jaxccomp.init() after the GPU has become a device of JAX");
 }
 
 }  // namespace
@@ -46,7 +45,7 @@ Status OpenCudaDevices(const std::vector<std::pair<int, int64_t>>& numbers) {
   for (const auto& [ordinal, number] : numbers) {
     const Result<Gpu*> gpu = CudaLibrary::Get().FindGpu(ordinal);
     if (first.ok()) first = gpu.status();
-    // Leaked on purpose: XLA's threads may use it until the process ends.
+    // Leaked on purpose: XLA's threads may use the stage until the process ends.
     Result<Stage*> stage = gpu.ok() ? Result<Stage*>(new Stage(*gpu)) : Result<Stage*>(gpu.status());
     opened.emplace(ordinal, Opened{number, std::move(stage)});
   }

@@ -1,4 +1,4 @@
-// The FFI handlers on CUDA. A call goes through the stage (cuda/stage/stage.h); the handler returns when it is over.
+// The FFI handlers on CUDA. The stage runs each call (cuda/stage/stage.h); the handler returns when the call is over.
 #include <memory>
 #include <utility>
 

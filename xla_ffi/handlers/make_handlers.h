@@ -5,7 +5,7 @@
 //   static void Forget(Site& site);
 //   static ... Execute(State* state, [void* stream,] RunId, int32_t ordinal, RemainingArgs, RemainingRets);
 //
-// An Execute with a stream gets the stream of its call.
+// If Execute has the parameter `stream`, it gets the stream of its call.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace jaxccomp {
 
-// XLA's state of a compiled call site. Each platform has its own type: each plugin has its own type registry, and
-// numbers types differently.
+// XLA's state of a compiled call site. Each platform has a type of its own, because XLA's plugins have separate type
+// registries and so give one type different ids.
 template <typename Platform>
 struct FfiState {
   explicit FfiState(std::unique_ptr<typename Platform::Site> s) : site(std::move(s)) {}

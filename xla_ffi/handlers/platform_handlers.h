@@ -17,8 +17,8 @@ struct PlatformHandlers {
 const PlatformHandlers& CpuHandlers();
 const PlatformHandlers& CudaHandlers();
 
-// On the CPU: a call whose first results are its first operands, in the same memory, and maybe a token: one byte
-// more (jaxccomp/_api/overlap.py).
+// The CPU handler of jaxccomp_pass (jaxccomp/_api/overlap.py). Its first operands are its first results, in the same
+// memory. One more result may follow: a token of one byte.
 XLA_FFI_Error* Pass(XLA_FFI_CallFrame* frame);
 
 }  // namespace jaxccomp

@@ -99,15 +99,15 @@ std::span<const std::byte> BytesOf(const py::buffer_info& info) {
   return {static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize)};
 }
 
-// A Python buffer, which must have `bytes` bytes; null for None.
+// A Python buffer with `bytes` bytes; null for None. Throws ValueError for another size.
 class Values {
  public:
   Values(const py::object& given, int64_t bytes, bool writable) {
     if (given.is_none()) return;
     info_ = py::reinterpret_borrow<py::buffer>(given).request(writable);
     if (info_.size * info_.itemsize != bytes) {
-      throw py::value_error("a buffer of " + std::to_string(info_.size * info_.itemsize) +
-                            " bytes was given where the values have " + std::to_string(bytes));
+      throw py::value_error("the buffer has " + std::to_string(info_.size * info_.itemsize) +
+                            " bytes, but the values have " + std::to_string(bytes));
     }
   }
   void* data() const { return info_.ptr; }
@@ -163,7 +163,7 @@ void Decode(const py::buffer& frame, const py::object& ref, const py::buffer& va
   Check(header.status());
   if (header->delta == ref.is_none()) {
     throw py::value_error(header->delta ? "the frame holds differences to a reference: give ref="
-                                        : "the frame holds whole values: ref= is not wanted");
+                                        : "the frame holds no differences to a reference: leave out ref=");
   }
   const Values out(values, header->value_bytes(), true), given(ref, header->value_bytes(), false);
   Status status;

@@ -18,9 +18,9 @@ namespace {
 
 // A main thread that does not run Python code for this long is blocked.
 constexpr auto kPatience = std::chrono::milliseconds(250);
-// How many pending calls the main thread has run.
+// Number of pending calls that the main thread has run.
 std::atomic<uint64_t> came{0};
-// A change cancels the thread of EndWithin.
+// Number of calls of EndWithin and EndInTime. Each cancels the thread of an earlier EndWithin.
 std::atomic<uint64_t> ends{0};
 
 struct Bound {

@@ -6,11 +6,12 @@
 namespace jaxccomp {
 
 // Whether Python's main thread is blocked outside of Python, and so cannot raise KeyboardInterrupt for a SIGINT.
-// False if the program has its own handler of SIGINT. Takes some tenths of a second. Call it on a thread that may
-// wait for the GIL.
+// False if the program has its own handler of SIGINT. Takes about 0.25 s. Call it on a thread that may wait for the
+// GIL.
 bool IsHeldUp();
 
-// Prints `text` and exits with `status` after `seconds`, or at the next SIGINT, unless EndInTime is called first.
+// Prints `text` and exits with `status` after `seconds`, or at the next SIGINT, unless EndInTime is called first. Each
+// call replaces the previous one.
 void EndWithin(double seconds, int status, const std::string& text);
 void EndInTime();
 // Calls EndWithin after Python has finalised, when other libraries end (mpi4py finalises MPI).

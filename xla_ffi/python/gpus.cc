@@ -18,7 +18,7 @@ namespace py = pybind11;
 namespace jaxccomp {
 namespace {
 
-// kOpaque8 for types that the engine only moves.
+// Returns the dtype of that name; kOpaque8 for types that the engine only moves.
 DType DTypeOf(std::string_view name) {
   const auto row = std::find_if(std::begin(kDTypeTable), std::end(kDTypeTable),
                                 [&](const DTypeInfo& info) { return info.name == name; });

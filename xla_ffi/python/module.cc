@@ -130,7 +130,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("free_communicator", [](const std::string& name) {
     if (Engine::Find() != nullptr) Check(Engine::Find()->membership().FreeCommunicator(name));
   }, py::arg("name"));
-  // (pid, start time) of each process of the world; pid 0 on other hosts.
+  // `all`: (pid, start time) of each process of the world; pid 0 on other hosts.
   m.def("set_system_processes", [](const std::vector<std::pair<int64_t, uint64_t>>& all) {
     std::vector<SystemProcess> processes;
     for (const auto& [pid, start_time] : all) processes.push_back({pid, start_time});
@@ -142,7 +142,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("announce", [](const std::string& how) {
     if (Engine::Find() != nullptr) Engine::Find()->membership().Announce(how);
   }, py::arg("how"), py::call_guard<py::gil_scoped_release>());
-  // For each process that is gone: the reason, and whether it is dead (no answer) or has ended its program.
+  // Returns for each failed process the reason, and whether the process is dead: true if it no longer answers, false if
+  // it has reported its own end.
   m.def("find_gone", [] {
     std::map<int, std::pair<std::string, bool>> all;
     if (Engine::Find() == nullptr) return all;
@@ -152,7 +153,7 @@ PYBIND11_MODULE(_core, m) {
     return all;
   }, py::call_guard<py::gil_scoped_release>());
   m.def("let_group_agree", [] { Engine::Get().membership().LetGroupAgree(); });
-  // By process that another one has lost, and this one has not: why.
+  // Returns the error by process, for processes that only others have reported as failed.
   m.def("find_reported", [] {
     return Engine::Find() == nullptr ? std::map<int, std::string>{} : Engine::Find()->membership().FindReported();
   }, py::call_guard<py::gil_scoped_release>());

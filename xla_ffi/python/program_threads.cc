@@ -11,7 +11,7 @@ bool HasOneThread() {
   if (Py_IsInitialized() == 0) return false;
   const py::gil_scoped_acquire gil;
   try {
-    // Running threads started by Python: without the main thread and without C++ threads.
+    // _count() returns the number of running threads that Python has started, without the main thread and C++ threads.
     return py::module_::import("_thread").attr("_count")().cast<int>() == 0;
   } catch (py::error_already_set&) {
     return false;

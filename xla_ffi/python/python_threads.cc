@@ -29,7 +29,7 @@ uint32_t HashOfThisThread() {
 }
 
 uint32_t LaunchingThread() {
-  // Cache the name, which does not change: the GIL may be busy.
+  // Cache the hash: names of threads do not change, and the GIL may be busy.
   thread_local uint32_t known = 0;
   // XLA's threads have no Python thread state.
   if (known == 0 && Py_IsInitialized() && PyGILState_GetThisThreadState() != nullptr) {

@@ -5,7 +5,8 @@
 
 namespace jaxccomp {
 
-// Makes launches record the name of their thread. `current` returns the calling thread's name.
+// From now on, calls record the name of the thread that launches them (Call::launched_by). `current` returns the
+// calling thread's name, or "?".
 void NameLaunchingThreads(pybind11::function current);
 
 }  // namespace jaxccomp

@@ -56,7 +56,7 @@ py::dict RowOf(const CallRow& r) {
   return row;
 }
 
-// (rows of call sites, Unix time at which counting began, or 0 without an engine).
+// Returns (rows of call sites, Unix time at which counting began, or 0 without an engine).
 py::tuple GetCallLog() {
   py::list rows;
   double since = 0;
@@ -68,7 +68,7 @@ py::tuple GetCallLog() {
   return py::make_tuple(rows, since);
 }
 
-// (begin_ns, end_ns, operation, collective, kind, peer, lane, bytes, message) of every task.
+// Returns (begin_ns, end_ns, operation, collective, kind, peer, lane, bytes, message) of every recorded task.
 py::list StopTrace() {
   py::list rows;
   for (const TraceEvent& e : Engine::Get().measurements().StopTrace()) {

@@ -41,7 +41,7 @@ py::dict TaskRow(const Schedule& schedule, const Task& task) {
   return row;
 }
 
-// Common part of the problems of the bindings below.
+// Returns a problem with the arguments that all bindings below have in common.
 Problem ProblemOf(int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded, bool feedback) {
   Problem problem;
   problem.ranks = ranks;
@@ -142,7 +142,7 @@ void RegisterSchedules(const std::string& collective, const std::string& name,
   KeepRegistered(key, name, *parsed, std::move(problem), std::move(schedules));
 }
 
-// The default algorithm of a call without GPUs, by the static rules (collective/defaults.h).
+// Returns the default algorithm of a call without GPUs, by the static rules (collective/defaults.h).
 std::string DefaultName(const std::string& collective, std::vector<int> hosts, int64_t block_bytes,
                         bool coded, bool wide) {
   Result<Collective> parsed = ParseCollective(collective);

@@ -40,22 +40,22 @@ std::unique_ptr<OpenWorker> Open(const std::string& net_devices, bool shares_mem
   return own;
 }
 
-// This process's guard mark as bytes; the default mark if it cannot allow reads.
+// Returns this process's validity token as bytes; an empty token if the system does not let others read its memory.
 py::bytes LetRead(OpenWorker& open) {
   GuardMark mark;
   if (Guards::AllowReads().ok()) mark = open.guards.Take();
   return {reinterpret_cast<const char*>(&mark), sizeof(mark)};
 }
 
-// For each process whether this one can read its memory. `all`: each process's pid on this host, or 0, and the
-// result of its let_read.
+// Returns for each process whether this one can read its memory. `all`: by process, its pid (0 on another host) and its
+// result of let_read.
 std::vector<bool> FindReadable(OpenWorker& open, const std::vector<std::pair<pid_t, std::string>>& all) {
   std::vector<bool> found;
   open.memories.clear();
   for (const auto& [pid, told] : all) {
     GuardMark mark;
     if (told.size() != sizeof(mark)) {
-      Check({Code::kInvalidArgument, "a guard has " + std::to_string(sizeof(mark)) + " bytes, not " +
+      Check({Code::kInvalidArgument, "a validity token has " + std::to_string(sizeof(mark)) + " bytes, not " +
                                          std::to_string(told.size())});
     }
     std::memcpy(&mark, told.data(), sizeof(mark));
@@ -71,10 +71,10 @@ void Use(OpenWorker& open, const std::string& secret, const std::vector<py::byte
          const std::vector<bool>& readers, int64_t early_bytes, int64_t early_messages,
          double peer_timeout_seconds, bool grows) {
   UcxConfig config;
-  if (open.worker == nullptr) Check({Code::kFailedPrecondition, "this worker is used already"});
+  if (open.worker == nullptr) Check({Code::kFailedPrecondition, "this worker is already in use"});
   if (secret.size() != config.secret.size()) {
-    Check({Code::kInvalidArgument, "a secret of " + std::to_string(config.secret.size()) +
-                                       " bytes is needed, not of " + std::to_string(secret.size())});
+    Check({Code::kInvalidArgument, "the secret must have " + std::to_string(config.secret.size()) +
+                                       " bytes, not " + std::to_string(secret.size())});
   }
   std::memcpy(config.secret.data(), secret.data(), secret.size());
   config.addresses.assign(addresses.begin(), addresses.end());
@@ -109,7 +109,7 @@ void DefineUcx(py::module_& m) {
     Guards guards;
     return PeerMemory(getpid()).Has(guards.Take());
   });
-  // (version or "", why UCX cannot be used or "").
+  // Returns (UCX's version or "", the reason why UCX cannot be used or "").
   m.def("ucx", [] {
     const UcxLibrary& library = UcxLibrary::Get();
     return std::pair(library.version(), library.status().message());
