@@ -51,7 +51,7 @@ enum class MessageType : uint8_t {
   kParting = 15,   // round payload_tag of the barrier at the end of the program
   kLeft = 18,      // the sender closes its connections
   kTaken = 16,     // the receiver has read an announced payload in place, or does not want it (any more)
-  kCancelled = 19, // the sender will not send an announced payload: its operation has failed, or as reply to kTaken
+  kCancelled = 19, // the sender will not send an announced payload: its operation has failed, or kTaken declined it
   // Between ranks of point-to-point operations:
   kBlocked = 14,   // reply to a probe: the replying rank itself waits for the prober; the payload is a Standing
                    // (matching/standing.h)

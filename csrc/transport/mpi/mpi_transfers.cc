@@ -9,9 +9,9 @@
 namespace jaxccomp {
 namespace {
 
-// Time to wait for MPI to end a cancelled receive. MPI ends it at once if it has not matched, otherwise when its payload
-// has come. The wait is short because the engine's lock is held. The minimum number of tests is for a thread that the
-// system suspends during the wait.
+// Time to wait for MPI to end a cancelled receive. MPI ends it at once if it has not matched, otherwise when its
+// payload has come. The wait is short because the engine's lock is held. The minimum number of tests is for a thread
+// that the system suspends during the wait.
 constexpr auto kCancelWait = std::chrono::milliseconds(10);
 constexpr int kCancelTests = 100;
 

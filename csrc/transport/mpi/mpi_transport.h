@@ -37,9 +37,9 @@
 // credit. A receive task that starts pulls its payload, and a pulled payload needs no credit. So a message with a
 // started receive never waits until another message is taken. Without any credit, each message is a rendezvous of a
 // send and a receive that have both started, and schedules are correct over such a transport (collective/schedule.h).
-// Proof: take the first operation in program order that is not done on all ranks. All operations before it are done, so
-// it begins on all ranks. In its lowest lane that is not done on all ranks, both ends of each message start, so the lane
-// makes progress.
+// Proof: take the first operation in program order that is not done on all ranks. All operations before it are done,
+// so it begins on all ranks. In its lowest lane that is not done on all ranks, both ends of each message start, so the
+// lane makes progress.
 //
 // Cancel. A receive that has not matched is cancelled with MPI_Cancel and posted again into other memory: otherwise its
 // message would match a later receive of the same tag. A send that MPI has not started is cancelled at once (above). A
@@ -110,7 +110,8 @@ class MpiTransport final : public Transport, MpiControl::Listener {
 
   // Waits up to `patience` for open sends, cancels the receives, and fails the other transfers with kUnavailable.
   // Delivers no messages. Call it before MPI_Finalize, which may otherwise warn of the posted receives. After
-  // MPI_Finalize it makes no calls of MPI. Leaks memory that MPI may still access because a peer never received or sent.
+  // MPI_Finalize it makes no calls of MPI. Leaks memory that MPI may still access because a peer never received or
+  // sent.
   void Close(std::chrono::milliseconds patience = std::chrono::seconds(2));
 
  private:
