@@ -76,8 +76,8 @@ class Executor final {
   static constexpr TaskId kFill = -1, kCopyOperands = -2;
   // Computations up to this size run under the lock.
   static constexpr int64_t kLightBytes = 8 << 10;
-  // Larger computations are large: a polling caller is a thread of XLA, which must not be held for more than a few
-  // hundred microseconds.
+  // Computations above this size are large (OnBacklog). The limit is a few hundred microseconds, because a polling
+  // caller is a thread of XLA.
   static constexpr int64_t kLargeBytes = 512 << 10;
 
   bool StartReady();

@@ -18,7 +18,7 @@ namespace jaxccomp {
 // The message that the first member sends down the tree.
 struct IssueNumber {
   uint64_t number = 0;          // position among the communicator's operations that the library runs
-  uint64_t communicator = 0;    // CollectiveLibrary::MakeCommunicator's id, the same for all operations
+  uint64_t communicator = 0;    // id for CollectiveLibrary::MakeCommunicator, the same for all these operations
 };
 
 // All members need the engine's lock.

@@ -84,8 +84,8 @@ class AnnouncedPayloads : public PayloadTable<Payload> {
   Payload Take(uint32_t number) { return std::move(payloads_.extract(number).mapped()); }
 
   // Marks a payload wanted, for Transport::Pull, or with a null `done` for Transport::Discard. On success the entry
-  // keeps `done`. If the status is an error, the caller must call `done` with it, unless null, at its end. A pull of the
-  // wrong size discards the payload.
+  // keeps `done`. If the status is an error, the caller must call `done` with it at its end, unless `done` is null. A
+  // pull of the wrong size discards the payload.
   struct Pulled {
     Payload* payload = nullptr;
     Status status;

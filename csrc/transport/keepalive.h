@@ -39,7 +39,7 @@ class Keepalive {
   void OnAlive(int process, bool is_question) const {
     if (is_question) Greet(process);
   }
-  // Sends a sign of life: the answer to a ping, or unasked.
+  // Sends a sign of life: the answer to a ping, or an unsolicited message.
   void Greet(int process) const { channel_.Tell(process, MessageType::kAlive, kAnswer, 0); }
   static bool IsQuestion(const Header& header) { return header.payload_tag == kQuestion; }
   // Pings the watched processes, and marks silent ones lost. Does nothing before the interval has passed.

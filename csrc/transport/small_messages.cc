@@ -61,7 +61,7 @@ void SmallMessages::SendOutgoing(int process, uint32_t number, bool on_credit) {
   header.type = MessageType::kLate;
   header.payload_tag = number;
   header.payload_bytes = outgoing.bytes;
-  header.total_bytes = on_credit;   // OnLate reads it as a flag
+  header.total_bytes = on_credit;
   Status status = control_.Send(process, header, outgoing.pieces);
   if (!status.ok()) control_.Lose(process, status);
   if (outgoing.done != nullptr) outgoing.done->Done(std::move(status));
@@ -169,7 +169,7 @@ bool SmallMessages::Cancel(int process, Completion* done, const Status& why) {
   const std::optional<uint32_t> number = peer.outgoing.NumberOf(done);
   if (!number) return false;
   Outgoing& outgoing = *peer.outgoing.Find(*number);
-  // The receiver knows the announcement and waits for the message, so it is sent later, from a copy.
+  // The receiver has the announcement, and may ask for the message. So it is sent later, from a copy.
   outgoing.own = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(outgoing.bytes));
   Gather(outgoing.pieces, outgoing.own.get());
   outgoing.pieces = {{outgoing.own.get(), outgoing.bytes}};

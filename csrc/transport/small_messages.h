@@ -1,5 +1,5 @@
-// Sends small messages of kData on credit (transport/credit.h), and queues those beyond it. Shared by the MPI and UCX
-// transports.
+// Sends small messages of kData on credit (transport/credit.h), and queues messages beyond the credit. Shared by the
+// MPI and UCX transports.
 //
 // A message beyond the credit is announced (kOnRequest; the receiver tells it from a large payload by its size). The
 // payload follows (kLate) when there is credit again, lowest lane first, or when the receiver asks for it (kWant).

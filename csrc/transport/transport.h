@@ -42,11 +42,11 @@ enum class MessageType : uint8_t {
                 // operations that have ended there on the communicator
   // Between transports. In terms of a rendezvous protocol, the header of an announced payload is the RTS, kWant the
   // CTS, and kTaken the FIN.
-  kWant = 5,       // the receiver is ready for an announced payload
+  kWant = 5,       // the receiver is ready for an announced payload of total_bytes
   kOnRequest = 6,  // as kData (and delivered as kData), but the payload waits for credit or kWant
   kCredit = 7,     // returns credit for large payloads: total_bytes
   kComing = 8,     // an announced payload that waited is now sent on credit
-  kLate = 12,      // a small payload that waited, with this header
+  kLate = 12,      // a small payload that waited, with this header; total_bytes 1: sent on credit, 0: after kWant
   kAlive = 17,     // a sign of life (transport/keepalive.h)
   kParting = 15,   // round payload_tag of the barrier at the end of the program
   kLeft = 18,      // the sender closes its connections
@@ -59,10 +59,10 @@ enum class MessageType : uint8_t {
   kGone = 13,      // process `root` has failed or died; the payload says why
 };
 
-// Sent as it is (little-endian x86-64 and AArch64); 256 bytes.
+// Sent as raw bytes (little-endian x86-64 and AArch64).
 struct Header {
   static constexpr uint32_t kMagic = 0x43434a32;  // "2JCC"
-  // Values of `skipped`: the number is unknown, or the program is new to its rank.
+  // Values of `skipped`: the number is unknown; the sender has not launched the program before.
   static constexpr uint32_t kUnknownSkipped = 0xffffffff;
   static constexpr uint32_t kNewProgram = 0xfffffffe;
   uint32_t magic = kMagic;
@@ -84,7 +84,7 @@ struct Header {
   uint32_t tag = 0;            // number of the message in the operation (schedule.h)
   uint32_t payload_tag = 0;    // used by transports: number of an announced payload
   int64_t payload_bytes = 0;
-  int64_t total_bytes = 0;     // of the operation's block, for error texts
+  int64_t total_bytes = 0;     // kData: size of the operation's block, for error texts; others: see MessageType
   uint64_t place = 0;          // hash of Call::place, or its step (StepOf); 0 when unknown
   int32_t lane = 0;            // messages that wait for credit are sent in the order of their lanes
   uint32_t skipped = kUnknownSkipped;   // Launch::skipped

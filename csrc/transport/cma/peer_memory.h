@@ -20,7 +20,7 @@
 
 namespace jaxccomp {
 
-// Where a payload lies in its sender's memory.
+// Remote buffer descriptor: the addresses of a payload in the sender's memory, and its guard.
 struct LocatedPayload {
   struct Part {   // sent as raw bytes
     uint64_t address = 0;

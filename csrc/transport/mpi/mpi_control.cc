@@ -47,7 +47,7 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
   int error = world_.mpi->Isend(send.buffer.get(), static_cast<int>(bytes), world_.config.byte_type,
                                 process, kTag, world_.config.comm, &send.request.handle);
   if (error != 0) return world_.Error("MPI_Isend", process, error);
-  // MPI has sent or copied most control messages by now. Then the next message can use the same buffer.
+  // MPI has usually sent or copied the message by now. Then the next message can use its buffer.
   int completed = 0;
   error = world_.mpi->Test(&send.request.handle, &completed);
   if (error != 0) {

@@ -1,4 +1,4 @@
-// Messages between processes through MPI point-to-point calls on a communicator of our own.
+// Messages between processes through MPI point-to-point calls, on a communicator for this use only.
 //
 // There are two kinds of MPI messages, with different tags:
 //  * Control messages: a header and, up to kEagerBytes, the payload, sent from a pooled buffer; the caller's
@@ -23,8 +23,8 @@
 // A payload that MPI has not started can be cancelled. The sender sends kCancelled. The receiver cancels its receive,
 // if it has posted one, and answers with kTaken. Until the answer comes, the sender starts no payload with the same
 // tag. A receiver that does not want a payload sends kTaken. The sender answers with kCancelled, or with kComing if
-// it has sent the payload meanwhile. Each side sends one such message for a payload, so two that cross answer each
-// other.
+// it has sent the payload meanwhile. Each side sends one such message for a payload. So if kCancelled and kTaken cross,
+// each is the answer to the other.
 //
 // Small messages of kData go on credit to every process, also within a host (transport/credit.h), which limits the
 // bytes and the number of unexpected messages. A message beyond the credit is announced (kOnRequest; its size tells

@@ -74,8 +74,8 @@ class UcxChannel final : public ControlChannel {
   const Keepalive& keepalive() const { return keepalive_; }
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
   bool IsLost(int process) const override { return peers_[static_cast<size_t>(process)].lost; }
-  // Whether a message of that process has come. Before that UCX may still be connecting the two, and may then keep a
-  // fragment for ever (openucx/ucx issue 7825).
+  // Whether a message of that process has come. Before the first message, UCX may still be making the connection, and
+  // may keep a fragment for ever (openucx/ucx issue 7825).
   bool HasHeard(int process) const { return peers_[static_cast<size_t>(process)].heard; }
   // The state of the connection, with UCX's own description, for error texts.
   std::string Describe(int process) const;

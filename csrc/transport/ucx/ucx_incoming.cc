@@ -43,7 +43,7 @@ bool UcxIncoming::OnAnnounced(const Header& header, bool on_request, std::span<c
   Incoming incoming{{.bytes = header.payload_bytes}};
   incoming.on_credit = !on_request;
   if (!located.empty()) {
-    // A located payload comes from a process whose memory this one reads, and never on credit.
+    // Only a process whose memory this process reads sends located payloads, and never on credit.
     auto found = LocatedPayload::Unpack(located, header.payload_bytes);
     if (!on_request || !found || PeerOf(process).memory == nullptr) return false;
     incoming.located = std::make_shared<const LocatedPayload>(std::move(*found));
