@@ -23,7 +23,7 @@ Status CodeReader::Next(std::span<const std::byte>* code) {
 }
 
 Status CodeReader::Broken() {
-  return {Code::kDataLoss, "an encoded message does not have the length that it should"};
+  return {Code::kDataLoss, "an encoded message has the wrong length for its parts"};
 }
 
 }  // namespace jaxccomp

@@ -1,5 +1,5 @@
-// The encoded parts in a block: for each part its length and its bytes, which begin with the checksum of the part's
-// reference if it has one. Parts of a dtype that the codec does not support lie there as they are.
+// Format of a code block: for each part the number of its encoded bytes, and these bytes. They begin with the checksum
+// of the part's reference, if it has one. Parts of a dtype that the codec does not support are stored unencoded.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace jaxccomp {
 inline constexpr int64_t kCodeLengthBytes = sizeof(int64_t);
 inline constexpr int64_t kReferenceChecksumBytes = sizeof(uint32_t);
 
-// The codec for parts of that dtype; null: they are not encoded.
+// The codec of parts of that dtype; null: these parts are not encoded.
 inline const Codec* CodecFor(const Plan& plan, DType dtype) {
   return plan.codec != nullptr && plan.codec->Supports(dtype) ? plan.codec.get() : nullptr;
 }
 
-// The most bytes that a part takes in a block.
+// Maximum number of bytes of a part of `bytes` in a code block, with its length and checksum.
 int64_t MaxCodeBytes(const Codec* codec, DType dtype, int64_t bytes);
 
 // Reads blocks that came from other ranks and may be invalid.

@@ -15,13 +15,14 @@
 namespace jaxccomp {
 namespace {
 
-// Each thread that encodes has its own workspace.
+// The calling thread's workspace.
 Workspace& ThreadWorkspace() {
   static thread_local Workspace workspace;
   return workspace;
 }
 
-// Calls f(offset, bytes) for each slice until the operation fails. A slice takes about a millisecond.
+// Calls f(offset, bytes) for each slice until the operation fails, so that a failed operation ends soon. A slice takes
+// about a millisecond.
 template <typename F>
 void InSlices(Operation& op, int64_t bytes, F&& f) {
   constexpr int64_t kSliceBytes = 4 << 20;
@@ -41,7 +42,7 @@ void Copy(Operation& op, const PlannedTask& task) {
              });
 }
 
-// The sum of an operand and its wider residual (collective/carry.h).
+// Whether the task adds an operand to a residual of a wider dtype (collective/carry.h).
 bool IsWideSum(const Plan& plan, const PlannedTask& task) {
   return task.dst.count > 0 && task.codes[0] < 0 &&
          plan.parts[task.sources[0].first].space == Space::kInput &&
@@ -91,7 +92,7 @@ Status Merge(Operation& op, const PlannedTask& task) {
                        count, scratch.sources, ThreadWorkspace());
     };
     Status status;
-    if (!scratch.readers.empty()) {   // a code is decoded as a whole
+    if (!scratch.readers.empty()) {   // an encoding can only be decoded as a whole
       status = merge(AddressOf(op, part), CountOf(part));
     } else {
       InSlices(op, part.bytes, [&](int64_t offset, int64_t bytes) {
@@ -187,7 +188,7 @@ template <typename F>
 void ForEachOperandCopy(const Operation& op, F&& f) {
   if (!op.plan->starts_from_operands) return;
   const Call& call = op.call;
-  // The result of ragged_alltoall starts as its second operand; other results start as the operand of their index.
+  // The result of ragged_alltoall starts as its second operand. Other results start as the operand of the same index.
   const size_t first = op.plan->algorithm->collective == Collective::kRaggedAlltoall ? 1 : 0;
   for (size_t i = 0; i < call.outputs.size() && first + i < call.inputs.size(); ++i) {
     const Tensor& from = call.inputs[first + i];
@@ -215,7 +216,7 @@ void CopyOperands(Operation& op) {
 
 RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part) {
   const uint64_t operation = Mix(Mix(op.key.sequence, op.key.iteration), op.key.site);
-  // All members, at each hop.
+  // The same key for all members, at each hop.
   if (CodecFor(*op.plan, part.dtype)->traits().draws_alike) {
     return {.step = operation, .tensor = static_cast<uint32_t>(part.tensor)};
   }
@@ -232,7 +233,7 @@ std::byte* AddressOf(const Operation& op, const Part& part) {
     case Space::kOutput: base = op.call.outputs[part.index].data; break;
     case Space::kScratch: base = op.scratch[part.index].buffer.get(); break;
     case Space::kCode: base = op.code[part.index].buffer.get(); break;
-    case Space::kResidual: break;  // results, for a plan
+    case Space::kResidual: break;  // a plan has kOutput instead
   }
   return static_cast<std::byte*>(base) + part.offset;
 }

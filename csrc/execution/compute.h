@@ -1,4 +1,4 @@
-// Tasks that only touch memory: copy, merge, encode, decode, residual. They run at once, on the calling thread.
+// Tasks that only access memory: copy, merge, encode, decode, residual. The calling thread runs them.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace jaxccomp {
 
-// Address of a part in the operation's tensors or scratch memory.
+// Address of a part in the operation's tensors or temporary memory.
 std::byte* AddressOf(const Operation& op, const Part& part);
 
 inline std::span<const Part> PartsOf(const Operation& op, PartRange range) {
@@ -21,12 +21,12 @@ inline std::span<const Part> PartsOf(const Operation& op, PartRange range) {
 
 inline int64_t CountOf(const Part& part) { return part.bytes / SizeBytes(part.dtype); }
 
-// The random key of a part that `task` encodes: different for each run, encoding and tensor. With codecs that draw alike:
-// different for each run and tensor, and the same for all members and encodings.
+// The random key of a part that `task` encodes. It differs between runs, encodings and tensors. For codecs with
+// draws_alike, it differs between runs and tensors only, and is the same for all members and encodings.
 RandomKey KeyOf(const Operation& op, const PlannedTask& task, const Part& part);
 
-// Calls f(to, from, bytes) for each run of bytes that is contiguous on both sides. Both sides have the same values,
-// but the tensors may be cut differently.
+// Calls f(to, from, bytes) for each range of bytes that is contiguous in both `dst` and `src`. Both hold the same
+// values, but the borders of their parts may differ.
 template <typename F>
 void ForEachRun(const Operation& op, PartRange dst, PartRange src, F&& f) {
   const auto from = PartsOf(op, src);
@@ -48,15 +48,15 @@ void ForEachRun(const Operation& op, PartRange dst, PartRange src, F&& f) {
   }
 }
 
-// Runs the task. kEncode sets the code block's used_bytes. If the operation fails meanwhile, copies and merges of
-// raw values stop after the current slice; their results are then undefined.
+// Runs the task. kEncode sets the code block's used_bytes. If the operation fails meanwhile, copies and merges of raw
+// values stop early, and their results are undefined.
 Status Compute(Operation& op, const PlannedTask& task);
 
 // Fills the results that no task writes.
 void FillUnwritten(Operation& op);
 
-// For a plan that starts_from_operands: CopyOperands copies OperandBytes bytes of operands into the results, 0 if
-// they are the same memory.
+// CopyOperands copies operands into the results, if the plan starts_from_operands. OperandBytes: the bytes that it
+// copies; operands in the memory of their results are not copied.
 int64_t OperandBytes(const Operation& op);
 void CopyOperands(Operation& op);
 

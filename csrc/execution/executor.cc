@@ -58,14 +58,14 @@ void Executor::Begin(Operation* op) {
 
 void Executor::StartTasks(Operation* op) {
   const std::vector<PlannedTask>& tasks = op->plan->tasks;
-  // Sends first: other ranks wait for them.
+  // Start sends first, because other ranks wait for them.
   for (const bool sends : {true, false}) {
     for (size_t i = 0; i < tasks.size(); ++i) {
       const bool is_send = tasks[i].kind == TaskKind::kSend;
       if (op->open_deps[i] == 0 && is_send == sends) MakeReady(op, static_cast<TaskId>(i));
     }
   }
-  CheckOver(op);  // a schedule may be empty
+  CheckOver(op);  // a schedule may have no tasks
 }
 
 void Executor::MakeReady(Operation* op, TaskId task) {
@@ -89,7 +89,7 @@ void Executor::Queue(Item item, int64_t bytes) {
                        UsesCodec(plan.tasks[item.task]);
   const bool large = (bytes > kLargeBytes || is_slow) && !runs_large_inline_;
   std::deque<Item>& queue = large ? large_ : heavy_;
-  // Peers wait for sends: a send goes before all computations and after earlier sends.
+  // Other ranks wait for sends. So a send (which gathers its pieces) goes before all computations, after earlier sends.
   const auto place = sends(item) ? std::find_if_not(queue.begin(), queue.end(), sends) : queue.end();
   queue.insert(place, std::move(item));
   if (large || heavy_.size() > 1) listener_->OnBacklog(large);
@@ -106,7 +106,7 @@ std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) cons
   for (int32_t i = 0; i < range.count; ++i) {
     const Part& part = op.plan->parts[range.first + i];
     std::byte* const at = AddressOf(op, part);
-    // Parts that are neighbours in memory are sent as one piece.
+    // Adjacent parts become one piece.
     if (!pieces.empty() &&
         static_cast<std::byte*>(pieces.back().data) + pieces.back().bytes == at) {
       pieces.back().bytes += part.bytes;
@@ -216,7 +216,7 @@ void Executor::Arrived(Operation* op, const IncomingMessage& message) {
   op->liveness.last_progress = Operation::Clock::now();
   const TaskId task = found->second;
   MessageKnown(op, task, header);
-  const bool is_status = op->ends.status && header.tag == kStatusMessage;   // this rank makes it
+  const bool is_status = op->ends.status && header.tag == kStatusMessage;   // not from a peer
   if (!is_status) op->caller.cost.received_bytes += header.payload_bytes;
   if (header.source != op->endpoint->member && op->liveness.first_message == Operation::Clock::time_point()) {
     op->liveness.first_message = op->liveness.last_progress;
@@ -288,8 +288,8 @@ void Executor::TransferDone(Operation* op, TaskId task, Status status) {
   op->liveness.last_progress = Operation::Clock::now();
   if (op->failed()) return CheckOver(op);
   if (status.code() == Code::kAborted && op->plan->tasks[task].kind == TaskKind::kRecv) {
-    // The sender has cancelled the payload because its operation failed. Another message brings the reason, maybe from
-    // another rank. If that message is lost, the sender's answer to a probe brings the reason.
+    // The sender has cancelled the payload because its operation failed. Wait for the message with the reason (kAbort),
+    // maybe from another rank. If that message is lost, the sender's answer to a probe gives the reason.
     op->waiting[task] = 1;
     return;
   }
@@ -323,12 +323,12 @@ void Executor::TaskDone(Operation* op, TaskId task) {
 
 void Executor::Fail(Operation* op, Status status) {
   if (op->failed() || op->over()) return;
-  // Keeps the operation open: the code below may end the transfers of this operation and of others.
+  // Keep the operation open: the code below may end transfers of this operation and of others.
   ++op->in_flight;
   std::atomic_ref(op->cancelled).store(true, std::memory_order_relaxed);
   op->liveness.failed_at = Operation::Clock::now();
   op->status = std::move(status);
-  // Discard at the end: it completes the sender, which may queue more items.
+  // Discard these at the end: Discard completes sends in this process, which may queue more items.
   std::vector<Announced> unwanted;
   for (auto* queue : {&ready_, &heavy_, &large_}) {
     std::erase_if(*queue, [&](const Item& item) {
@@ -356,7 +356,7 @@ void Executor::Fail(Operation* op, Status status) {
 bool Executor::CancelTransfers(Operation* op, bool force) {
   const std::vector<PlannedTask>& tasks = op->plan->tasks;
   bool held = false;
-  // By index, with the operation kept open: each call may end the operation.
+  // Keep the operation open during the loop: each Cancel may complete its last transfer.
   ++op->in_flight;
   for (size_t i = 0; i < op->transfers.size(); ++i) {
     auto& transfer = op->transfers[i];
@@ -366,9 +366,8 @@ bool Executor::CancelTransfers(Operation* op, bool force) {
   }
   if (force && op->plan->by_library && library_path_->IsRunning(*op)) {
     const Status why(Code::kUnavailable,
-                     *op->text + " has failed while MPI did it, and MPI cannot be made to leave its "
-                                 "memory alone: this process exchanges no more messages. Start the "
-                                 "program again");
+                     *op->text + " has failed while MPI ran it, and MPI cannot cancel a collective: this process "
+                                 "stops all communication. Restart the program");
     wire_->remote()->Freeze(why);
     library_path_->Freeze(why);
   }
@@ -397,7 +396,7 @@ void Executor::CheckOver(Operation* op) {
 
 bool Executor::StartReady() {
   bool any = false;
-  while (!failed_.empty()) {   // not in Fail, which a transport's callback may have called
+  while (!failed_.empty()) {   // not in Fail: Transport::Cancel must not be called from a callback
     Operation* const op = failed_.back();
     failed_.pop_back();
     CancelTransfers(op, /*force=*/false);
@@ -484,7 +483,7 @@ void Executor::CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock)
   lock.unlock();
   const bool read = item.read(into, op->plan->streams && task.dst_code < 0);
   lock.lock();
-  // An operation that has failed meanwhile pulls nothing.
+  // If the operation has failed meanwhile, the payload is not wanted.
   if (!read && !op->failed()) return Pull(op, item.task, item.announced, into);
   wire_->Discard(item.announced);
   TransferDone(op, item.task, Status::Ok());

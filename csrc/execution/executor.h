@@ -1,10 +1,10 @@
 // Runs schedules: starts each task when its dependencies are done.
 //
-// Sends, receives and small computations start under the engine's lock. Larger computations (copy, merge, encode,
-// decode) are queued for the thread that drives the engine. They run without the lock, so several chunks are encoded
-// while others are being sent. Large computations run on threads of their own (engine/coder_threads.h), because the
-// thread that drives the engine also polls transports, answers probes and checks deadlines. The LibraryPath starts
-// the tasks of a library of collectives.
+// Sends, receives and light computations start under the engine's lock. Heavier computations (copy, merge, encode,
+// decode) are queued, and run without the lock on the thread that makes progress (a polling caller or the progress
+// thread), so several chunks are encoded while others are being sent. Large computations run on threads of their own
+// (engine/coder_threads.h), because the thread that makes progress also polls transports, answers probes and checks
+// deadlines. The LibraryPath starts the tasks of a library of collectives.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ class Executor final {
  public:
   class Listener {
    public:
-    // The operation is over: all tasks are done, or it has failed and nothing of it is in flight.
+    // The operation is over: all tasks are done, or it has failed, and no transfer or computation uses its memory.
     virtual void OnOver(Operation* op) = 0;
     // The operation has failed. Called before OnOver.
     virtual void OnFailed(Operation* op) = 0;
-    // More computations wait than one thread can run, or a `large` one, which needs a thread of its own.
+    // Computations wait: a `large` one, which needs a thread of its own, or more than one that is not large.
     virtual void OnBacklog(bool large) = 0;
 
    protected:
@@ -40,7 +40,7 @@ class Executor final {
 
   Executor(Wire* wire, Listener* listener, Stats* stats)
       : wire_(wire), listener_(listener), stats_(stats), memory_(wire) {}
-  // Call it before the first operation of a plan by a library.
+  // Call it before the first operation that a library of collectives runs.
   void SetLibraryPath(LibraryPath* path) { library_path_ = path; }
 
   void Begin(Operation* op);
@@ -48,18 +48,19 @@ class Executor final {
   void Arrived(Operation* op, const IncomingMessage& message);
   void TransferDone(Operation* op, TaskId task, Status status);
   void Fail(Operation* op, Status status);
-  // Cancels the transfers of a failed operation (Transport::Cancel). Transfers that cannot be cancelled keep the
-  // operation open. Returns whether only a peer can end one of them.
+  // Cancels the transfers of a failed operation (Transport::Cancel). A transfer that cannot be cancelled keeps the
+  // operation open. Returns whether there is a transfer that only a peer can end (CancelResult::kPinned). `force` also
+  // stops a library that runs the operation, together with the remote transport (Transport::Freeze).
   bool CancelTransfers(Operation* op, bool force);
 
-  // Starts all ready tasks, and runs at most one computation that is not large, without `lock`. True if anything was
-  // done.
+  // Starts all ready tasks, and runs at most one queued computation that is not large. `lock` is released during the
+  // computation. True if anything was done.
   bool Run(std::unique_lock<std::mutex>& lock);
-  // Runs a computation, a large one if there is any, and starts the tasks that are then ready. One must be queued.
+  // Runs a queued computation, large ones first, and starts the tasks that are then ready. Requires HasComputations.
   void RunComputation(std::unique_lock<std::mutex>& lock);
   bool HasComputations() const { return !heavy_.empty() || !large_.empty(); }
   bool HasLarge() const { return !large_.empty(); }
-  // Call it if no thread for large computations can be started: Run then executes them as well.
+  // Call it if no thread for large computations can be started. Run then runs large computations, too.
   void RunLargeInline();
   bool HasWork() const { return !ready_.empty() || !heavy_.empty() || !failed_.empty(); }
   Trace& trace() { return trace_; }
@@ -68,18 +69,20 @@ class Executor final {
   struct Item {
     Operation* op;
     TaskId task;
-    Transport::Reader read = {};   // of a receive whose payload is read in place
-    Announced announced = {};      // that payload
+    Transport::Reader read = {};   // for a receive whose payload is read in place
+    Announced announced = {};      // the payload to read
   };
-  // Items without a task: FillUnwritten, CopyOperands.
+  // Values of Item::task for FillUnwritten and CopyOperands.
   static constexpr TaskId kFill = -1, kCopyOperands = -2;
+  // Computations up to this size run under the lock.
   static constexpr int64_t kLightBytes = 8 << 10;
-  // The largest computation in a handler on XLA's thread: a few hundred microseconds.
+  // Computations above this size are large (OnBacklog). The limit is a few hundred microseconds, because a polling
+  // caller is a thread of XLA.
   static constexpr int64_t kLargeBytes = 512 << 10;
 
   bool StartReady();
   void MakeReady(Operation* op, TaskId task);
-  // Queues a computation of that many bytes.
+  // Queues a computation on `bytes` for a thread without the lock.
   void Queue(Item item, int64_t bytes);
   void TaskStarted(Operation* op, TaskId task) {   // for the trace
     if (!op->started.empty()) op->started[task].begin = Operation::Clock::now();
@@ -89,11 +92,11 @@ class Executor final {
   void CountSent(Operation* op, int64_t bytes, int process);
   void StartTask(Operation* op, TaskId task);
   void StartSend(Operation* op, TaskId task);
-  // A send to this rank itself: the copy waits for the receive, which may come later in the program.
+  // A send to this rank itself completes at once. A copy waits for the receive, which may come later in the program.
   void SendCopy(Operation* op, TaskId task, Header header, const std::vector<Piece>& pieces);
   void StartReceive(Operation* op, TaskId task, const IncomingMessage& message);
-  // Runs a long item without the lock: a computation, a copy from another process of the host, gathering the pieces
-  // of a message, filling results, copying operands.
+  // Runs a queued item without the lock: a computation, a read in place, or a copy of the pieces of a message, of
+  // operands, or into results.
   void RunLong(const Item& item, std::unique_lock<std::mutex>& lock);
   void CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock);
   void Pull(Operation* op, TaskId task, Announced announced, std::span<const Piece> into);
@@ -102,7 +105,7 @@ class Executor final {
   void CopyThenStart(Operation* op, std::unique_lock<std::mutex>& lock);
   // Starts the tasks without dependencies.
   void StartTasks(Operation* op);
-  // For the trace: the message that a task sends or has received, and the end of a task.
+  // Record for the trace: MessageKnown the message that a task sends or has received, Ended the end of a task.
   void MessageKnown(Operation* op, TaskId task, const Header& header) {
     if (!op->started.empty()) op->started[task].message = MessageNumber(header);
   }
@@ -115,10 +118,10 @@ class Executor final {
   LibraryPath* library_path_ = nullptr;
   TaskMemory memory_;
   Trace trace_;
-  std::deque<Item> ready_;   // transfers and light computations
+  std::deque<Item> ready_;           // transfers and light computations
   std::deque<Item> heavy_, large_;   // the other computations
-  bool runs_large_inline_ = false;         // RunLargeInline
-  std::vector<Operation*> failed_;   // operations whose transfers StartReady cancels
+  bool runs_large_inline_ = false;   // RunLargeInline was called
+  std::vector<Operation*> failed_;   // failed operations whose transfers StartReady will cancel
 };
 
 }  // namespace jaxccomp

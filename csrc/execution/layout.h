@@ -1,4 +1,4 @@
-// Maps the addresses of a block (schedule.h) to tensors.
+// Maps addresses in a block (schedule.h) to tensors.
 #pragma once
 
 #include <algorithm>
@@ -12,28 +12,29 @@
 
 namespace jaxccomp {
 
-// Part of one tensor.
+// A contiguous part of one tensor.
 struct TensorPart {
   int32_t tensor = 0;
   DType dtype = DType::kFloat32;
   int64_t offset = 0;   // bytes from the tensor's start
   int64_t bytes = 0;
-  int64_t offset_in_block = 0;   // bytes from the start of the tensor's rows of this block
+  int64_t offset_in_block = 0;   // bytes from the start of the tensor's rows in the block
 };
 
-// One side (operands or results) of an operation. Each tensor is cut into blocks of whole rows. Block j of the side
-// is block j of every tensor, each at a multiple of kBlockAlign.
+// The layout of an operation's operands, or of its results. Each tensor is divided into blocks of whole rows. Block j
+// of the layout is the sequence of block j of every tensor, each at a multiple of kBlockAlign.
 class Layout {
  public:
-  // Every tensor is one block.
+  // The layout with one block, which has all rows of each tensor.
   static Layout Whole(const std::vector<Tensor>& tensors);
-  // Block j of each tensor has rows_per_block[j] rows and follows block j - 1.
+  // The layout in which block j has the next rows_per_block[j] rows of each tensor.
   static Layout Rows(const std::vector<Tensor>& tensors, std::vector<int64_t> rows_per_block);
 
   int64_t BlockBytes(int block) const;
-  // Appends the parts in [begin, end) of the block, in order. Alignment gaps between tensors belong to no part.
+  // Appends the parts at the addresses [begin, end) of the block, in order. Alignment gaps between tensors belong to no
+  // part.
   void Resolve(int block, int64_t begin, int64_t end, std::vector<TensorPart>* parts) const;
-  // Calls f(address, part) for the same parts, with addresses in the block.
+  // Calls f(address, part) for the same parts; `address`: where the part begins in the block.
   template <typename F>
   void ForEach(int block, int64_t begin, int64_t end, F&& f) const {
     int64_t start = 0;

@@ -1,11 +1,11 @@
 // Interface by which the executor runs operations with a library of collectives (OpSpec::mpi).
 //
 // Such a library matches collectives by the order of calls on a communicator, and the engine's operations have no
-// order. So the ranks of an operation first meet by empty messages up a tree to the communicator's first member. When
-// all have come, that member gives the operation its issue number (kNumber), which goes down the tree. Each member
-// calls the library (kLibrary) in the order of these numbers. An operation gets a number only after it has begun
-// everywhere. So a member that waits for a number waits only for a message in transit, and the order cannot deadlock.
-// engine/library_operations.h implements this.
+// order. So each member reports by an empty message up a tree that it has begun the operation. When all members have
+// reported, the communicator's first member, the root, gives the operation its issue number (kNumber), and sends the
+// number down the tree. Each member calls the library (kLibrary) in the order of these numbers. An operation gets a
+// number only after all members have begun it. So a member whose library calls wait for a smaller number waits only for
+// messages in transit, and the order cannot deadlock. engine/library_operations.h implements this interface.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@
 
 namespace jaxccomp {
 
-// The first member gives one to each operation.
+// The message that the first member sends down the tree.
 struct IssueNumber {
-  uint64_t number = 0;          // position among the communicator's operations by the library
-  uint64_t communicator = 0;    // CollectiveLibrary::MakeCommunicator's id, the same for all operations
+  uint64_t number = 0;          // position among the communicator's operations that the library runs
+  uint64_t communicator = 0;    // id for CollectiveLibrary::MakeCommunicator, the same for all these operations
 };
 
 // All members need the engine's lock.
 class LibraryPath {
  public:
-  // Starts a task of the library. Its TransferDone is called when the task is over.
+  // Starts a task (kNumber or kLibrary). Calls the task's TransferDone when the task is done.
   virtual void Start(Operation* op, TaskId task) = 0;
-  // Ends the tasks of the operation that the library has not begun, with an error.
+  // Ends, with an error, the tasks of the failed operation that the library has not begun.
   virtual void OnFailed(Operation* op) = 0;
   // Whether the library has begun the operation and may touch its memory.
   virtual bool IsRunning(const Operation& op) const = 0;

@@ -23,7 +23,7 @@ constexpr Collective kCollectives[] = {
     Collective::kAlltoallv, Collective::kReduceScatterv, Collective::kScan, Collective::kExscan};
 // Tags of the empty messages up the tree, and of the messages with the issue number down.
 constexpr uint32_t kComing = 0, kNumbered = 1;
-// The block with the number.
+// The scratch block of the issue number.
 constexpr int32_t kNumberBlock = 0;
 constexpr int64_t kNumberBytes = sizeof(IssueNumber);
 
@@ -45,7 +45,7 @@ Status Check(const OpSpec& spec, const Communicator& comm, const Call& call) {
   const CollectiveInfo& info = Info(spec.collective);
   for (const auto& [tensors, blocks] :
        {std::pair{&call.inputs, info.input}, std::pair{&call.outputs, info.output}}) {
-    // If blocks differ, MPI also counts the beginning of each, so the limit is for the tensor.
+    // Blocks of different sizes have int displacements in MPI, so the limit holds for the whole tensor.
     const bool all_alike = blocks == Blocks::kPerRank && !spec.VariableCounts();
     for (const Tensor& t : *tensors) {
       const int64_t count = t.bytes / SizeBytes(t.dtype) / (all_alike ? comm.size() : 1);
@@ -115,7 +115,7 @@ class Builder {
     task.bytes = bytes;
     return Add(std::move(task), {numbered});
   }
-  // Copies, or divides in place.
+  // A copy, or a merge of one source in place, which divides by the plan's divisor.
   void Compute(TaskKind kind, PartRange to, PartRange from, int64_t bytes, const std::vector<TaskId>& deps) {
     PlannedTask task = Task(kind);
     task.final = true;
@@ -177,7 +177,7 @@ Status PlanForLibrary(const OpSpec& spec, const Endpoint& endpoint, const Call& 
   const bool is_root = endpoint.member == spec.root;
   static constexpr Collective kToRoot[] = {Collective::kReduce, Collective::kGather, Collective::kGatherv};
   const bool gives_to_root = std::ranges::count(kToRoot, spec.collective) > 0;
-  const bool copies = spec.collective == Collective::kBcast && is_root;   // MPI's root keeps its values where they are
+  const bool copies = spec.collective == Collective::kBcast && is_root;   // MPI_Ibcast does not write the root's result
   const int first = spec.reverse ? comm.size() - 1 : 0;
   const bool has_prefix = spec.collective != Collective::kExscan || endpoint.member != first;
   const bool has_results =

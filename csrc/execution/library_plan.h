@@ -1,4 +1,4 @@
-// Plans the tasks of an operation by a library of collectives (library_path.h).
+// Plans the tasks of an operation that a library of collectives runs (library_path.h).
 #pragma once
 
 #include "common/status.h"
@@ -6,8 +6,8 @@
 
 namespace jaxccomp {
 
-// Fills in the plan's tasks and all counts of them; the plan has its divisor already. Fails if the library does not
-// have the operation, or cannot run it among these ranks.
+// Fills in the plan's tasks, and all counts of tasks. The plan's divisor must be set before. Fails if the library does
+// not have the operation, or cannot run it among these ranks.
 Status PlanForLibrary(const OpSpec& spec, const Endpoint& endpoint, const Call& call, Plan* plan);
 
 }  // namespace jaxccomp

@@ -34,7 +34,7 @@ std::vector<TaskId> MemoryBudget::TaskDone(const Plan& plan, int32_t lane) {
       promised_bytes += parked.bytes;
       may_start.push_back(parked.task);
     } else if (lane_series_ == 1) {
-      break;   // the others are of the same lane or higher ones
+      break;   // the remaining tasks are of this lane or of higher lanes
     } else {
       still_parked.push_back(parked);
     }

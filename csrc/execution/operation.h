@@ -24,7 +24,7 @@ namespace jaxccomp {
 struct Operation;
 struct CallSite;
 
-// The messages of a point-to-point operation (point_to_point_matching.h).
+// The ends of the messages of a point-to-point operation (matching/point_to_point_matching.h).
 struct MessageEnds {
   bool used = false;
   int destination = OpSpec::kNobody;
@@ -32,23 +32,24 @@ struct MessageEnds {
   int source = OpSpec::kNobody;     // as requested, maybe kAnySource
   int64_t tag = 0;                  // of the received message, as requested, maybe kAnyTag
   uint64_t receive_signature = 0;
-  bool status = false;              // a result gives its source and tag
-  int from = OpSpec::kNobody;       // of the matched message; kNobody before the match
+  bool status = false;              // the last result gives the source and the tag of the received message
+  // Source, tag and number of the matched message; kNobody before the match.
+  int from = OpSpec::kNobody;
   int64_t from_tag = 0;
   uint64_t number = 0;
-  std::shared_ptr<const CallSite> site; // for kAnySource: the plan is made of it after the match
+  std::shared_ptr<const CallSite> site; // for kAnySource: the plan is made from it after the match
 
   bool AwaitsMessage() const { return source != OpSpec::kNobody && from == OpSpec::kNobody; }
 };
 
-// The transport calls it when it has finished a task's transfer.
+// Completion of a task's transfer, or of a task of a library (LibraryPath).
 class TransferDone final : public Completion {
  public:
   Operation* operation = nullptr;
   TaskId task = 0;
-  BufferPool::Buffer staging;   // of a send in several pieces: a copy of all
+  BufferPool::Buffer staging;   // for a send of several pieces: the gathered copy
   int64_t staging_bytes = 0;
-  bool under_way = false;       // the transport has it
+  bool under_way = false;       // Transport::Send or Pull was called, and has not completed
   void Done(Status status) override;
 };
 
@@ -64,15 +65,15 @@ struct Operation {
   std::shared_ptr<const std::string> text;  // description, for errors
   std::shared_ptr<const Plan> plan;
   Call call;
-  Header header;                       // of its messages, except for peer, tag and size
+  Header header;                       // of its messages, except for destination, tag, lane and size
   MessageEnds ends;
   bool in_program_order = false;
   bool remote = false;                 // some peer is in another process
 
   // Progress, which only the executor changes.
   std::vector<int32_t> open_deps;      // per task
-  std::vector<uint8_t> waiting;        // per task: a receive that can start when its message
-                                       // comes, a send that its receiver has not taken
+  std::vector<uint8_t> waiting;        // per task, 1: a receive that starts when its message comes, or a send that
+                                       // has not completed
   Arrivals arrivals;
   std::vector<TransferDone> transfers; // per task
   struct Block {
@@ -89,18 +90,18 @@ struct Operation {
   int64_t trace_number = 0;
 
   int64_t open_tasks = 0;
-  int64_t in_flight = 0;               // pins: transfers and computations that touch its memory
+  int64_t in_flight = 0;               // transfers and computations that use its memory, and calls that keep it open
   bool filled = false;                 // FillUnwritten has run
 
   enum class Phase : uint8_t {
     kComparing,         // has not begun: its program is being compared with the other members
     kAwaitsAnySource,   // has not begun: no message for a receive from any source has come
-    kRunning,           // also after a failure, while a pin remains
+    kRunning,           // also after a failure, while in_flight is above 0
     kOver,              // nothing uses the buffers any more
   };
   Phase phase = Phase::kRunning;
   Status status;                       // not ok: it has failed
-  bool cancelled = false;              // it has failed; computations without the lock read it (std::atomic_ref)
+  bool cancelled = false;              // failed(), for computations without the lock (std::atomic_ref)
   bool comparing() const { return phase == Phase::kComparing; }
   bool held() const { return phase < Phase::kRunning; }
   bool over() const { return phase == Phase::kOver; }
@@ -108,25 +109,25 @@ struct Operation {
 
   // Progress, and answers to probes (engine/watchdog.h).
   struct Liveness {
-    // Progress of members that have not begun the operation counts, too.
+    // last_progress includes the progress of members that have not begun the operation.
     Clock::time_point begun, last_progress, asked_at, failed_at;
-    Clock::time_point first_message;   // from another rank; before it, the epoch
-    uint32_t asks = 0;                 // rounds of probes to all members
-    // By member: `asks` plus 1 at the last answer that it has begun the operation; 0: no such answer.
+    Clock::time_point first_message;   // from another rank; the epoch: none has come
+    uint32_t asks = 0;                 // number of rounds of probes to all members
+    // By member: asks + 1 at its last kPresent; 0: none has come.
     std::vector<uint32_t> present;
-    std::vector<uint64_t> heard;       // by member that has not begun it: its progress, from 1 on
+    // By member: total_bytes + 1 of its last kBehind; 0: none has come, or the member has begun the operation.
+    std::vector<uint64_t> heard;
   };
   Liveness liveness;
-  // The caller, which waits for the end.
   struct Caller {
-    bool driven = false;                 // it still waits in Engine::Start
-    std::function<void(Status)> on_done; // null while driven, and once it has been called
-    std::shared_ptr<CallRow> row;        // counts the operation when it is over
-    CallCost cost;                       // so far; its seconds are known at the end
+    bool driven = false;                 // the caller polls in Engine::Start
+    std::function<void(Status)> on_done; // null while the caller polls, and after the callback was called
+    std::shared_ptr<CallRow> row;        // the call's row in the log, which counts the operation at its end
+    CallCost cost;                       // so far; the seconds are set at the end
   };
   Caller caller;
 
-  // Resets all state, but keeps the memory.
+  // Resets all state, but keeps the capacity of vectors.
   void Renew();
 };
 

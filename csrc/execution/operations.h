@@ -1,4 +1,4 @@
-// The operations of this process that are not over, by the key of their messages.
+// The operations of this process that are not over, by the match key of their messages.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ class Operations {
   Operation* Insert(const MatchKey& key, bool remote);
   // Null if there is none.
   Operation* Find(const MatchKey& key) const;
-  // Removes an operation that is over. The next one reuses its memory.
+  // Removes an operation that is over. A later Insert reuses its memory.
   void Remove(Operation* op);
-  // Takes an operation out as it is.
+  // Removes an operation and returns it unchanged.
   std::unique_ptr<Operation> Release(Operation* op);
 
   bool empty() const { return all_.empty(); }
@@ -48,7 +48,7 @@ class Operations {
     });
     return keys;
   }
-  // Calls f with each operation of `keys` that still exists. f may end others, which are then skipped.
+  // Calls f with each operation of `keys` that still exists. f may end other operations, which are then skipped.
   template <typename F>
   void EachOf(const std::vector<MatchKey>& keys, F&& f) {
     for (const MatchKey& key : keys) {
@@ -63,7 +63,7 @@ class Operations {
   All::node_type TakeOut(Operation* op);
 
   All all_;
-  std::vector<All::node_type> spare_;   // renewed
+  std::vector<All::node_type> spare_;   // removed operations, after Operation::Renew
   int64_t remote_count_ = 0;
 };
 

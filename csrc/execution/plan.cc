@@ -50,7 +50,7 @@ int64_t TouchedBytes(const Call& call) {
   return bytes;
 }
 
-// Minimum range of partial sums, about the range of float32; few codecs have a smaller one.
+// Minimum range of a codec that may encode partial sums: about the range of float32. Few codecs have a smaller range.
 constexpr double kMinRange = 0x1p127;
 
 Status CheckHost(const OpSpec& spec, const Codec* codec) {
@@ -85,7 +85,7 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
     const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
     problem.coded = std::ranges::any_of(ValuesOf(spec, call), is_coded);
     problem.exact = site.codec->traits().lossless;
-    // Of other reductions the result is in the operands' range wherever parts of it are.
+    // Partial results of other reductions, such as max, stay in the range of the operands.
     const bool leaves_range = spec.reduce_op == ReduceOp::kSum || spec.reduce_op == ReduceOp::kProd;
     problem.bounded = Info(spec.collective).reduces && leaves_range &&
                       std::any_of(call.inputs.begin(), call.inputs.end(), [&](const Tensor& t) {
@@ -96,11 +96,11 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
       problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);
     }
   }
-  // No algorithm may cut the buffer of a code (cuda/stage/packed_codec.h).
+  // The tensor of a staged operation is already encoded (cuda/stage/packed_codec.h), so no algorithm may divide it.
   if (spec.staged && site.codec != nullptr) {
     const int64_t received = problem.messages.has_value() ? problem.messages->received_bytes : 0;
     const int64_t whole = std::max({problem.chunk_bytes, problem.block_bytes, received});
-    // Twice: algorithms that hold a chunk and its code in a pipeline stage cut at half of chunk_bytes (allgather).
+    // Twice the size: algorithms that hold a chunk and its code in a lane divide at half of chunk_bytes (allgather).
     problem.chunk_bytes = 2 * AlignUp(whole);
   }
   Result<AlgorithmSpec> wanted = ParseAlgorithm(spec.collective, spec.algorithm);

@@ -30,7 +30,7 @@ class Planner {
   void AddTask(const Task& from) {
     const auto sources = schedule_.SourcesOf(from);
     const bool sends = from.kind == TaskKind::kSend, receives = from.kind == TaskKind::kRecv;
-    // Grouped: the sources are the destinations.
+    // A grouped receive: its sources are the destinations (schedule.h).
     const bool lands_in_sources = receives && from.dst.bytes() == 0 && !sources.empty();
     const auto task = static_cast<TaskId>(plan_->tasks.size());
     PlannedTask& to = plan_->tasks.emplace_back();
@@ -61,7 +61,7 @@ class Planner {
       }
     }
     to.bytes = sends ? BytesOf(sources) : from.dst.bytes();
-    // A code is one piece and has an empty range here.
+    // A code is one piece, and its range is empty.
     const PartRange range = sends ? to.sources[0] : to.dst;
     if ((sends || receives) && range.count > 1) to.staged_bytes = to.bytes;
     if (receives) plan_->receives[Plan::ReceiveKey(from.peer, from.tag)] = task;
@@ -77,8 +77,8 @@ class Planner {
                            [](int64_t sum, const Slot& s) { return sum + s.bytes(); });
   }
 
-  // A task that encodes or decodes a code gives its parts. Codes that this rank only forwards belong to blocks of
-  // equal size.
+  // Sizes code blocks by the layout of scratch memory. For codes that this rank only forwards this is final: then all
+  // blocks have equal size.
   void AddCodeSizes() {
     for (const Slot& values : schedule_.code) {
       int64_t max_bytes = 0;
@@ -89,6 +89,7 @@ class Planner {
     }
   }
 
+  // Sizes the other codes again, by the parts that a task encodes to them or decodes from them.
   void SizeCodesByParts() {
     for (const PlannedTask& task : plan_->tasks) {
       const bool encodes = task.kind == TaskKind::kEncode;
@@ -126,8 +127,7 @@ class Planner {
           touched.push_back(s.block);
           ++plan_->scratch_uses[s.block];
         }
-        // Values in scratch memory keep their address in the block that they belong to. Gaps between tensors are left
-        // out, as in messages.
+        // Values in scratch memory have the addresses of their block. Gaps between tensors belong to no part.
         sides_.ResolveScratch(s.begin, s.end, [&](int64_t address, const TensorPart& p) {
           plan_->parts.push_back(
               {s.space, s.block, p.dtype, address - begin, p.bytes, p.tensor, p.offset_in_block});
@@ -149,7 +149,7 @@ class Planner {
     return {first, static_cast<int32_t>(plan_->parts.size()) - first};
   }
 
-  // The same values in another dtype.
+  // Changes the part to the same values in a narrower dtype.
   static void Narrow(DType dtype, Part* part) {
     const int64_t ratio = SizeBytes(part->dtype) / SizeBytes(dtype);
     part->dtype = dtype;

@@ -7,7 +7,7 @@
 
 namespace jaxccomp {
 
-// Fills in the plan's tasks and all counts of them. The plan has its codec already.
+// Fills in the plan's tasks, and all counts of tasks. The plan's codec must be set before.
 void PlanTasks(const Sides& sides, const Schedule& schedule, Plan* plan);
 
 }  // namespace jaxccomp

@@ -61,8 +61,8 @@ Status FillRagged(const OpSpec& spec, const Call& call, Problem* problem) {
     for (int i = 0; i < problem->ranks; ++i) {
       if (offsets[i] + sizes[i] > limit_bytes) {
         return {Code::kInvalidArgument,
-                spec.ToString() + ": what goes " + (sends ? "to" : "comes from") + " rank " +
-                    std::to_string(i) + " runs past the end of the " +
+                spec.ToString() + ": the rows " + (sends ? "for" : "from") + " rank " +
+                    std::to_string(i) + " run past the end of the " +
                     (sends ? "operand" : "output")};
       }
     }

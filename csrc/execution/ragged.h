@@ -7,8 +7,8 @@
 
 namespace jaxccomp {
 
-// Reads the offsets and sizes among the operands (operand, output, input_offsets, send_sizes,
-// recv_offsets, recv_sizes), checks them against the tensors and fills the problem with bytes.
+// Reads the offsets and sizes among the operands (operand, output, input_offsets, send_sizes, recv_offsets,
+// recv_sizes), checks them against the tensors, and stores them in the problem, in bytes.
 Status FillRagged(const OpSpec& spec, const Call& call, Problem* problem);
 
 }  // namespace jaxccomp

@@ -93,7 +93,8 @@ Status CheckCodesHaveReferences(const Plan& plan) {
     const bool decodes = task.kind == TaskKind::kDecode && !lies_in(task.dst, Space::kOutput);
     if (merges || encodes || decodes) {
       return {Code::kUnimplemented, "algorithm '" + std::string(plan.algorithm->name) +
-                                        "' codes values that have no reference: it takes no ref="};
+                                        "' encodes values that have no reference: leave out ref=, or use another "
+                                        "algorithm"};
     }
   }
   return Status::Ok();

@@ -66,8 +66,8 @@ Status CheckFeedback(const OpSpec& spec, const Call& call) {
   const bool scatters = spec.collective == Collective::kReduceScatter;
   if ((spec.collective != Collective::kAllreduce && !scatters) ||
       spec.reduce_op != ReduceOp::kSum) {
-    return Wrong(spec, "does not give its compression error; the sum and the mean of allreduce and "
-                       "of reduce_scatter do");
+    return Wrong(spec, "cannot return its compression error; only the sum and the mean of allreduce and of "
+                       "reduce_scatter can");
   }
   const size_t count = call.inputs.size();
   bool fits = call.outputs.size() == 2 * count;
@@ -89,7 +89,7 @@ Status CheckMember(const OpSpec& spec, int member, int ranks) {
                          std::to_string(ranks));
 }
 
-// The messages that this rank sends and receives; either may be missing.
+// Fills in the messages that this rank sends and receives; either may be missing.
 Status FillMessages(const OpSpec& spec, const Call& call, const Sides& sides, Problem* problem) {
   // Not emplace(): clang does not see a nested struct's default constructor there.
   problem->messages = Problem::Messages{};
@@ -174,7 +174,7 @@ Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call
     return sides;
   }
   std::vector<Tensor> results = call.outputs;
-  if (spec.feedback) {   // the residuals follow
+  if (spec.feedback) {   // the outputs are the results, then the residuals
     sides.first_loss = static_cast<int32_t>(call.inputs.size());
     results.resize(call.inputs.size());
   }
@@ -226,7 +226,7 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   Problem problem;
   problem.rank = rank;
   problem.ranks = ranks;
-  // Differences to a reference have short codes: twice as many values to a message.
+  // Differences to a reference have short codes, so a message has twice as many values.
   problem.chunk_bytes = options.chunk_bytes * (spec.referenced ? 2 : 1);
   problem.feedback = spec.feedback;
   problem.hosts = endpoint.communicator->hosts;
@@ -246,8 +246,7 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
     problem.root = static_cast<int>(spec.root);
   }
   if (spec.VariableCounts()) {
-    // Sizes of whole blocks as the layout sees them, tensors one after the other. If a side has no rows, the other
-    // side gives the size of a row.
+    // The sizes of blocks of all tensors. If an operand has no rows, its result gives the size of a row.
     std::vector<Tensor> tensors = call.inputs;
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].rows == 0) tensors[i] = call.outputs[i];

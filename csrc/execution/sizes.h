@@ -12,12 +12,14 @@
 
 namespace jaxccomp {
 
+// The layouts of an operation's operands and results.
 struct Sides {
   Layout input, output;
   int scratch_block = 0;   // scratch memory has the layout of this block of the input
-  int32_t first_loss = 0;  // with feedback: the first residual among the results, laid out as input
-  // The dtypes of the operands by tensor, if the residuals of the call before are wider. `input` is then the layout of
-  // the residuals.
+  int32_t first_loss = 0;  // with feedback: index of the first residual among the results; residuals are laid out as
+                           // `input`
+  // The operands' dtypes by tensor, if the residuals of the previous call have a wider dtype; then `input` is the
+  // layout of the residuals. Otherwise empty.
   std::vector<DType> operand_dtypes;
 
   // Calls f(address, part) for the values in [begin, end) of scratch memory.
@@ -27,14 +29,15 @@ struct Sides {
   }
 };
 
-// Rows of each block of a v-variant, by side. A side that is all this rank's own has one block.
+// Rows of each block of a v-variant's operands and results. Operands or results that are only this rank's block have
+// one entry.
 struct BlockRows {
   std::vector<int64_t> input, output;
 };
 Result<BlockRows> RowsOf(const OpSpec& spec, int rank, int ranks);
 
-// Tensors of the sizes and dtypes that are reduced: the residuals of the call before, if there are any, to which
-// the operands are added.
+// The tensors whose sizes and dtypes a reduction uses: the residuals of the previous call, to which the operands are
+// added, or the operands if there are no residuals.
 const std::vector<Tensor>& ValuesOf(const OpSpec& spec, const Call& call);
 
 Result<Sides> MakeSides(const OpSpec& spec, const Endpoint& endpoint, const Call& call);

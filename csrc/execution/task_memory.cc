@@ -57,7 +57,7 @@ bool TaskMemory::Provide(Operation* op, Operation::Block* block, int64_t bytes) 
 }
 
 void TaskMemory::Trim(Operation* op, Operation::Block* block) {
-  constexpr int64_t kWorthwhile = 4;   // then the copy takes far less time than the encoding
+  constexpr int64_t kWorthwhile = 4;   // at this ratio the copy takes far less time than the encoding
   if (block->buffer == nullptr || block->used_bytes > block->capacity_bytes / kWorthwhile) return;
   BufferPool::Buffer fitting = pool_.Take(block->used_bytes);
   if (fitting == nullptr) return;

@@ -17,8 +17,7 @@ class TaskMemory {
  public:
   explicit TaskMemory(Wire* wire) : wire_(wire) {}
 
-  // Whether the task may take its memory now; otherwise it is parked. `arriving_bytes`: size of the message that a
-  // receive is for.
+  // Whether the task may take its memory now. If not, parks the task. `arriving_bytes`: size of a receive's message.
   bool Admit(Operation* op, TaskId task, int64_t arriving_bytes);
   // Takes the task's memory.
   Status Prepare(Operation* op, TaskId task, int64_t arriving_bytes);
@@ -27,13 +26,14 @@ class TaskMemory {
   // Gives back all memory of the operation.
   void Clear(Operation* op);
 
-  // Memory for all pieces of a send to another process, which Prepare has counted; null: there is no memory.
+  // A buffer for the gathered pieces of a send to another process; null: there is no memory. Prepare has counted it.
   BufferPool::Buffer TakeStaging(int64_t bytes) { return pool_.Take(bytes); }
   void GiveStaging(BufferPool::Buffer staging, int64_t bytes) { pool_.Give(std::move(staging), bytes); }
-  // Size of the copy that is sent to another process if memory is in several pieces.
+  // PlannedTask::staged_bytes of a message between processes; 0 within a process, where no copy is needed.
   int64_t StagedBytes(const Operation& op, const PlannedTask& task) const;
 
-  // Gives back the unused memory of a much shorter code, so that later chunks need not wait until it has been sent.
+  // Gives back unused memory of a block whose code is much shorter than its maximum, so that later chunks need not wait
+  // for that memory until the code has been sent.
   void Trim(Operation* op, Operation::Block* block);
   void RecordPeak(Operation* op) { op->budget.RecordPeak(wire_->EarlyBytes()); }
 

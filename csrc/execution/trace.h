@@ -1,4 +1,4 @@
-// A trace of tasks: when each began and ended, for timelines.
+// A trace of tasks, with the times at which each task began and ended, for timelines.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ struct TraceEvent {
   int64_t end_ns = 0;
   int64_t operation = 0;    // counted from the start of the recording
   int64_t bytes = 0;        // of the values, not encoded
-  uint64_t message = 0;     // of transfers: the same at both ends of one (MessageNumber)
+  uint64_t message = 0;     // of transfers: MessageNumber, the same at sender and receiver
   int32_t lane = 0;
   int32_t peer = -1;        // of transfers
   TaskKind kind = TaskKind::kCopy;
@@ -30,7 +30,7 @@ struct TraceStart {
   uint64_t message = 0;
 };
 
-// The number of a message: unique in a recording, and the same on all ranks.
+// The number of a message: a hash, the same on all ranks, and unique in a recording with high probability.
 uint64_t MessageNumber(const Header& header);
 
 // Used under the engine's lock.

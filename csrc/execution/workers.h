@@ -1,5 +1,5 @@
-// Threads that call back when operations are over. A callback may run the rest of an XLA program, so it must not
-// block a thread that others wait for.
+// Threads that run callbacks at the end of operations, and other work that may block. A callback may run the rest of an
+// XLA program, so it must not run on a thread that operations wait for, such as the progress thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,11 +16,11 @@ class Workers {
   explicit Workers(size_t most) : most_(most) {}
   ~Workers() { Stop(); }
 
-  // Starts the first thread, unless it runs. Call it before Run. Throws std::system_error.
+  // Starts the first thread, unless it runs. Call it before Run. Throws std::system_error if the thread cannot start.
   void Ensure();
   // Runs `work` on an idle thread, or on a new one while there are fewer than `most` and the system can start one.
   void Run(std::function<void()> work);
-  // Finishes the given work, and ends the threads.
+  // Runs the queued work, and ends the threads.
   void Stop();
 
  private:

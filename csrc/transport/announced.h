@@ -1,5 +1,6 @@
-// Tables of the payloads that have been announced and not been sent whole, by number: incoming and outgoing ones of a
-// process. Shared by the MPI and UCX transports.
+// Tables of announced payloads (rendezvous messages) by number, one table per peer and direction. An entry lives from
+// the announcement until the payload has been received or sent; over MPI, until its receive or send has been posted.
+// Shared by the MPI and UCX transports.
 #pragma once
 
 #include <cstddef>
@@ -28,22 +29,22 @@ struct AnnouncedPayload {
   int64_t bytes = 0;
   bool wanted = false;          // pulled or discarded
   std::vector<Piece> into{};    // empty: bytes are dropped when they arrive
-  Completion* done = nullptr;   // of the pull; null if discarded or cancelled
+  Completion* done = nullptr;   // of the pull; null before the pull, and if discarded or cancelled
 };
 
 // Base of both tables. `Payload` has a member `done`.
 template <typename Payload>
 class PayloadTable {
  public:
-  // Limit of open payloads. A process that exceeds it is broken or hostile.
+  // Limit of entries. A process that exceeds it is broken or hostile.
   static constexpr size_t kMaxPayloads = 1 << 20;
 
-  // Null if the payload has been received, sent or cancelled, or was never announced.
+  // Null if the payload has left the table, or was never announced.
   Payload* Find(uint32_t number) {
     const auto found = payloads_.find(number);
     return found == payloads_.end() ? nullptr : &found->second;
   }
-  // Number of the payload with that completion.
+  // Number of the payload whose completion is `done`.
   std::optional<uint32_t> NumberOf(const Completion* done) const {
     for (const auto& [number, payload] : payloads_) {
       if (payload.done == done) return number;
@@ -69,7 +70,7 @@ class PayloadTable {
   std::unordered_map<uint32_t, Payload> payloads_;
 };
 
-// Payloads that one process has announced. `Payload` derives from AnnouncedPayload.
+// Payloads that one peer has announced to this process. `Payload` derives from AnnouncedPayload.
 template <typename Payload>
 class AnnouncedPayloads : public PayloadTable<Payload> {
  public:
@@ -82,9 +83,9 @@ class AnnouncedPayloads : public PayloadTable<Payload> {
   // Removes a payload, which must exist.
   Payload Take(uint32_t number) { return std::move(payloads_.extract(number).mapped()); }
 
-  // Implements Transport::Pull, and Discard if `done` is null. On success the payload owns `done`. If the payload is
-  // null or the status is an error, the caller calls `done` with the status at its end. A pull of the wrong size
-  // discards the payload.
+  // Marks a payload wanted, for Transport::Pull, or with a null `done` for Transport::Discard. On success the entry
+  // keeps `done`. If the status is an error, the caller must call `done` with it at its end, unless `done` is null. A
+  // pull of the wrong size discards the payload.
   struct Pulled {
     Payload* payload = nullptr;
     Status status;
@@ -102,8 +103,8 @@ class AnnouncedPayloads : public PayloadTable<Payload> {
     payload->done = done;
     return {payload, {}};
   }
-  // Cancels the pull of `done` with the error `why`. Bytes that arrive later are dropped. False: `done` belongs to no
-  // pull here.
+  // Cancels the pull whose completion is `done`, with the error `why`. Bytes that arrive later are dropped. False:
+  // there is no such pull.
   bool Cancel(Completion* done, const Status& why) {
     const std::optional<uint32_t> number = this->NumberOf(done);
     if (!number) return false;
@@ -124,16 +125,16 @@ struct OutgoingPayload {
   Completion* done = nullptr;   // of the send; null: the send was cancelled
 };
 
-// Payloads for one process. Payloads without credit wait in turn, lowest lane first. `Payload` derives from
-// OutgoingPayload and keeps its address.
+// Payloads that this process has announced to one peer, and the queue of those that wait for credit, lowest lane first.
+// Entries have stable addresses. `Payload` derives from OutgoingPayload.
 template <typename Payload>
 class OutgoingPayloads : public PayloadTable<Payload> {
  public:
   using PayloadTable<Payload>::Find, PayloadTable<Payload>::kMaxPayloads;
 
-  // Number of the next announced payload.
+  // Returns the number of a new payload. Numbers wrap at 2^32.
   uint32_t NextNumber() { return next_++; }
-  // Whether the number was announced. If Find then returns null, the payload has been sent or cancelled.
+  // Whether the number has been announced. If Find then returns null, the payload has been sent or cancelled.
   bool WasAnnounced(uint32_t number) const { return static_cast<int32_t>(next_ - number) > 0; }
   bool full() const { return payloads_.size() >= kMaxPayloads; }
   Payload* Add(uint32_t number, Payload payload) { return &(payloads_[number] = std::move(payload)); }
@@ -146,7 +147,8 @@ class OutgoingPayloads : public PayloadTable<Payload> {
   void WaitTurn(uint32_t number) { turns_.emplace(Find(number)->lane, number); }
   void LeaveTurn(uint32_t number) { turns_.erase({Find(number)->lane, number}); }
   bool HasTurns() const { return !turns_.empty(); }
-  // The next payload in turn, if the credit covers it. Skips payloads for which held(number) holds.
+  // Number of the first queued payload that is not held(number), if the credit covers it. Payloads behind it do not
+  // overtake it: small payloads could delay a large one for ever.
   template <typename AnyCredit, typename F>
   std::optional<uint32_t> NextTurn(const AnyCredit& credit, const F& held) {
     for (const auto& [lane, number] : turns_) {
@@ -160,7 +162,7 @@ class OutgoingPayloads : public PayloadTable<Payload> {
   std::optional<uint32_t> NextTurn(const AnyCredit& credit) {
     return NextTurn(credit, [](uint32_t) { return false; });
   }
-  // As PayloadTable::End; also clears all turns.
+  // As PayloadTable::End. Also empties the queue, so f must hold for all queued payloads.
   template <typename F>
   std::vector<Completion*> End(const F& f) {
     turns_.clear();
@@ -170,10 +172,10 @@ class OutgoingPayloads : public PayloadTable<Payload> {
  private:
   using PayloadTable<Payload>::payloads_;
   uint32_t next_ = 0;
-  std::set<std::pair<int32_t, uint32_t>> turns_;   // lane and number
+  std::set<std::pair<int32_t, uint32_t>> turns_;   // the queue: lane and number
 };
 
-// Ends the transfers with the error `why`. Their callbacks may start new transfers.
+// Calls the completions with the error `why`. They may start new transfers, so the caller iterates over no table.
 inline void TellAll(const std::vector<Completion*>& waiting, const Status& why) {
   for (Completion* done : waiting) done->Done(why);
 }

@@ -1,5 +1,5 @@
-// Sends a transport's control messages: a header and, if it is small, the payload. Shared by the MPI and UCX
-// transports.
+// Interface that sends control messages of a transport: a header and, if it is small, the payload. Keeps the credit of
+// small messages. Shared by the MPI and UCX transports.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class ControlChannel {
   // The caller may reuse `payload` when Send returns.
   virtual Status Send(int process, const Header& header, std::span<const Piece> payload) = 0;
   virtual bool IsLost(int process) const = 0;
-  // Marks the process lost and fails all transfers with it, once.
+  // Marks the process lost, and fails the transfers with it that the transport can end. Later calls do nothing.
   virtual void Lose(int process, const Status& why) = 0;
 
-  // Sends a message of the transport itself. If that fails, the process is lost.
+  // Sends a message without payload to the peer's transport. If the send fails, marks the process lost.
   void Tell(int process, MessageType type, uint32_t number, int64_t bytes) {
     Header header;
     header.type = type;
@@ -40,6 +40,7 @@ class ControlChannel {
   int processes() const { return static_cast<int>(small_credit_.size()); }
   // Credit of small messages to and from that process.
   Credit& SmallCredit(int process) { return small_credit_[static_cast<size_t>(process)]; }
+  // Sets the limit of small-message credit for each process.
   void GrantSmall(Credit::Amount limit) {
     small_limit_ = limit;
     for (Credit& credit : small_credit_) credit.Grant(limit);
@@ -51,7 +52,7 @@ class ControlChannel {
   // Adds a process.
   void AddSmallCredit() { small_credit_.emplace_back().Grant(small_limit_); }
 
-  // Returns the owed credit in the header of a message to that process.
+  // Puts the credit that is owed to the process into the header of a message to it.
   void SettleSmall(int process, Header* header) {
     const Credit::Amount returned = SmallCredit(process).Settle();
     header->returned_bytes = static_cast<int32_t>(returned.bytes);

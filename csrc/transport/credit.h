@@ -1,9 +1,10 @@
 // Flow control by credit for small messages between two processes.
 //
-// The receiver grants its sender a number of bytes and messages that it has not taken yet. The sender spends credit
-// on each message that it sends unasked. When an operation has taken the message, the receiver owes the credit. It
-// returns credit in bulk: with the next message to the sender, or in a message of its own when half of all credit is
-// owed. One Credit counts both directions between two processes; it sends nothing.
+// The receiver grants the sender a limit of bytes and messages that no operation has taken yet. The sender spends
+// credit on each message that it sends without a request of the receiver. When an operation has taken the message, the
+// receiver owes the credit. The receiver returns owed credit in bulk: with its next message to the sender, or in a
+// message of its own when half of the limit is owed. A Credit counts both directions between two processes, and sends
+// no messages.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ class Credit {
     friend bool operator==(const Amount&, const Amount&) = default;
   };
 
-  // Credit per process. Above kProcesses processes it shrinks, so that their total stays the same.
+  // The limit per process. Above kProcesses processes it shrinks, so that the total over all processes stays the same.
   static constexpr int kProcesses = 64;
   static Amount Share(Amount granted, int processes) {
     auto share = [processes](int64_t whole) {
@@ -53,7 +54,8 @@ class Credit {
   }
   Amount spent() const { return spent_; }
 
-  // ---- As the receiver. Take: a message has been taken, so credit is owed. Keep: undoes that for a kept message.
+  // ---- As the receiver. Take: a message has been taken, so its credit is owed. Keep: the runtime stores the message
+  // that is being delivered as unexpected; this cancels out the Take at the end of the delivery.
   void Take(int64_t bytes) {
     ++owed_.messages;
     owed_.bytes += bytes;
@@ -67,7 +69,8 @@ class Credit {
     return (owed_.messages > 0 && 2 * owed_.messages >= limit_.messages) ||
            (owed_.bytes > 0 && 2 * owed_.bytes >= limit_.bytes);
   }
-  // Takes the owed credit, which is then zero. It is negative while a kept message is being delivered.
+  // Returns the owed credit, and sets it to zero. Between a Keep and its Take, owed_ may be negative: then nothing is
+  // returned.
   Amount Settle() {
     if (owed_.messages <= 0 || owed_.bytes < 0) return {};
     const Amount all = owed_;
@@ -79,33 +82,33 @@ class Credit {
   Amount limit_, spent_, owed_;
 };
 
-// Credit of large payloads, in bytes only. The receiver checks that its sender keeps to it, since the payloads lie in
-// the receiver's memory.
+// Credit of large payloads, in bytes only. The receiver checks that the sender does not exceed it, because the payloads
+// may use the receiver's memory.
 class PayloadCredit {
  public:
   explicit PayloadCredit(int64_t granted_bytes) : granted_bytes_(granted_bytes), left_bytes_(granted_bytes) {}
 
-  // ---- As the sender. Whether a payload may go unasked now, or may at all.
+  // ---- As the sender. Whether a payload may be sent without a request: now (Covers), or ever (MayCover).
   bool Covers(int64_t bytes) const { return bytes <= left_bytes_; }
   bool MayCover(int64_t bytes) const { return bytes <= granted_bytes_; }
   void Spend(int64_t bytes) { left_bytes_ -= bytes; }
-  // False: the receiver returns more than was spent.
+  // The receiver returns credit. False: it returns more than was spent.
   bool Regain(int64_t bytes) {
     if (bytes <= 0 || bytes > granted_bytes_ - left_bytes_) return false;
     left_bytes_ += bytes;
     return true;
   }
 
-  // ---- As the receiver. False: the sender has used more than it was granted.
+  // ---- As the receiver. A payload was sent on credit. False: the sender exceeds its limit.
   bool Use(int64_t bytes) {
     if (bytes > granted_bytes_ - used_bytes_) return false;
     used_bytes_ += bytes;
     return true;
   }
-  // A payload needs no memory here, or no longer does. Returns the credit to send back now: 0 until a portion is
-  // owed.
+  // A payload needs no memory of the transport, or no longer does. Returns the credit to send back now: 0 until 1/16 of
+  // the limit is owed.
   int64_t Return(int64_t bytes) {
-    constexpr int64_t kPortions = 16;   // few messages, each long before the credit is used up
+    constexpr int64_t kPortions = 16;   // few messages, and the sender gets credit long before it runs out
     owed_bytes_ += bytes;
     if (owed_bytes_ < granted_bytes_ / kPortions) return 0;
     used_bytes_ -= owed_bytes_;
@@ -116,7 +119,7 @@ class PayloadCredit {
   int64_t granted_bytes_;
   int64_t left_bytes_;       // sender: credit left
   int64_t used_bytes_ = 0;   // receiver: bytes sent on credit that has not been returned
-  int64_t owed_bytes_ = 0;   // receiver: the part of used_bytes_ that needs no memory here
+  int64_t owed_bytes_ = 0;   // receiver: the part of used_bytes_ that will be returned
 };
 
 }  // namespace jaxccomp

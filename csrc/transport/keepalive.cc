@@ -22,7 +22,7 @@ void Keepalive::Poll() {
   for (size_t distance = 1; distance < count; distance *= 2) {
     watched.push_back(living[(own + count - distance) % count]);
   }
-  // Restart the timeout of newly watched processes, and of all after a pause in which this process heard nothing.
+  // Restart the timeout of newly watched processes, and of all processes after a pause in which this one did not poll.
   for (int process : watched) {
     const bool is_new = std::find(watched_.begin(), watched_.end(), process) == watched_.end();
     if (is_new || away > timeout_ / 2) peers_[static_cast<size_t>(process)].watched_since = now;

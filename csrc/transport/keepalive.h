@@ -1,11 +1,12 @@
-// Finds silent processes: stopped, cut off from the network, or on a host that is off. A connection may not report
-// these for minutes.
+// Failure detector. Finds silent processes: stopped, cut off from the network, or on a host that is off. A connection
+// may report none of these for minutes.
 //
-// Each process watches the living processes at the distances 1, 2, 4, ... before it, as in a dissemination barrier. So
-// each is watched by about log2 of them, whichever are lost. A process asks the watched ones at a fixed interval, and
-// gives up one that has sent nothing within the timeout. Processes need not agree on which of them live.
+// Each process watches the processes 1, 2, 4, ... places before it, as in a dissemination barrier. Lost processes are
+// left out of the count, so about log2(n) processes watch each one. A process pings the watched processes at a fixed
+// interval, and marks a process lost that has sent nothing within the timeout. The processes need not agree on which
+// processes are lost.
 //
-// A process that was itself stopped (or suspended with its machine) restarts all timeouts.
+// A process that was itself stopped (or suspended with its machine) restarts all timeouts when it continues.
 #pragma once
 
 #include <chrono>
@@ -34,19 +35,19 @@ class Keepalive {
     peer.heard = Clock::now();
     peer.has_spoken = true;
   }
-  // Handles a message of kAlive: answers a question.
+  // Handles a message of kAlive: answers a ping.
   void OnAlive(int process, bool is_question) const {
     if (is_question) Greet(process);
   }
-  // Tells the process that this one lives.
+  // Sends a sign of life: the answer to a ping, or an unsolicited message.
   void Greet(int process) const { channel_.Tell(process, MessageType::kAlive, kAnswer, 0); }
   static bool IsQuestion(const Header& header) { return header.payload_tag == kQuestion; }
-  // Sends questions to the watched processes, and marks silent ones lost.
+  // Pings the watched processes, and marks silent ones lost. Does nothing before the interval has passed.
   void Poll();
 
  private:
   static constexpr uint32_t kQuestion = 1, kAnswer = 2;
-  // The minimum timeout of a process that has not sent anything yet.
+  // Minimum timeout of a process that has sent nothing yet.
   static constexpr auto kFirstWord = std::chrono::seconds(30);
 
   struct Peer {

@@ -1,4 +1,4 @@
-// Payloads in several pieces: their size, and copies between them and contiguous memory.
+// Payloads as lists of pieces (scatter-gather lists): their size, and copies between lists and contiguous memory.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@ inline int64_t TotalBytes(std::span<const Piece> pieces) {
   return total_bytes;
 }
 
+// `streams`: with non-temporal stores.
 inline void CopyBytes(void* to, const void* from, int64_t bytes, bool streams = false) {
   // An empty piece may have a null address, which memcpy does not allow.
   if (bytes <= 0) return;
@@ -45,7 +46,7 @@ inline void Scatter(const std::byte* from, std::span<const Piece> to) {
   }
 }
 
-// Both sides have the same total size but may be cut differently.
+// Both lists have the same total size; the sizes of their pieces may differ.
 inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to,
                        bool streams = false) {
   size_t source = 0;
@@ -67,7 +68,7 @@ inline void CopyPieces(std::span<const Piece> from, std::span<const Piece> to,
   }
 }
 
-// The reader (Transport::StartRead) of a payload in this process, at `whole`. It keeps `memory` alive.
+// Returns a Transport::Reader of the payload at `whole`, in memory of this process. The reader keeps `memory` alive.
 inline Transport::Reader ReaderOf(std::shared_ptr<const void> memory, Piece whole) {
   return [memory = std::move(memory), whole](std::span<const Piece> into, bool streams) {
     CopyPieces({&whole, 1}, into, streams);

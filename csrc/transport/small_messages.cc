@@ -42,7 +42,7 @@ void SmallMessages::SendLater(int process, const Header& header, std::span<const
                              {payload.begin(), payload.end()}});
   peer.outgoing.WaitTurn(number);
   ++outgoing_count_;
-  SendWaiting(process);   // it may have the lowest lane, and fit into the credit
+  SendWaiting(process);   // the new message may be first in the queue, and fit into the credit
 }
 
 void SmallMessages::SendWaiting(int process) {
@@ -69,7 +69,7 @@ void SmallMessages::SendOutgoing(int process, uint32_t number, bool on_credit) {
 
 bool SmallMessages::OnWant(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
-  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // already sent on credit
+  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
   SendOutgoing(process, number, /*on_credit=*/false);
   return true;
 }
@@ -95,12 +95,12 @@ void SmallMessages::Take(int process, int64_t bytes) {
 }
 
 void SmallMessages::Settle() {
-  // Tell may add a process to due_, or lose one.
+  // Tell may report a lost process, whose failed operations release messages and so add to due_.
   while (!due_.empty()) {
     const int process = due_.back();
     due_.pop_back();
     PeerOf(process).due = false;
-    // Another message may have returned the credit since.
+    // A later message to the process may have returned the credit.
     if (!control_.IsLost(process) && control_.SmallCredit(process).IsDue()) {
       control_.Tell(process, MessageType::kCredit, 0, 0);
     }
@@ -126,7 +126,7 @@ bool SmallMessages::OnLate(const Header& header, std::span<const std::byte> payl
     CopyBytes(found->here.get(), payload.data(), header.payload_bytes);
     return true;
   }
-  // The sender sent it on credit while kWant was on its way.
+  // If the sender used credit before kWant reached it, this process owes the credit.
   if (on_credit) Take(header.source_process, header.payload_bytes);
   const Incoming incoming = all.Take(header.payload_tag);
   if (incoming.done == nullptr) return true;
@@ -169,6 +169,7 @@ bool SmallMessages::Cancel(int process, Completion* done, const Status& why) {
   const std::optional<uint32_t> number = peer.outgoing.NumberOf(done);
   if (!number) return false;
   Outgoing& outgoing = *peer.outgoing.Find(*number);
+  // The receiver has the announcement, and may ask for the message. So it is sent later, from a copy.
   outgoing.own = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(outgoing.bytes));
   Gather(outgoing.pieces, outgoing.own.get());
   outgoing.pieces = {{outgoing.own.get(), outgoing.bytes}};
@@ -187,7 +188,7 @@ void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {
 void SmallMessages::Lose(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   EndOutgoing(&peer, why);
-  // Messages that have not been pulled stay here; their pulls fail later.
+  // Messages that have not been pulled stay: a later pull takes one that has come, and fails otherwise.
   TellAll(peer.incoming.End([](const Incoming& each) { return each.wanted; }), why);
 }
 

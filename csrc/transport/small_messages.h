@@ -1,8 +1,8 @@
-// Sends small messages of kData on credit (transport/credit.h), and queues those beyond it. Shared by the MPI and UCX
-// transports.
+// Sends small messages of kData on credit (transport/credit.h), and queues messages beyond the credit. Shared by the
+// MPI and UCX transports.
 //
-// A message beyond the credit is announced (kOnRequest; its size tells it from a large payload). The payload follows
-// (kLate) when there is credit again, lowest lane first, or when the receiver asks for it (kWant).
+// A message beyond the credit is announced (kOnRequest; the receiver tells it from a large payload by its size). The
+// payload follows (kLate) when there is credit again, lowest lane first, or when the receiver asks for it (kWant).
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ class SmallMessages {
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
   // As Transport::Pull; a null `done` drops the payload.
   void Pull(Announced announced, std::span<const Piece> into, Completion* done);
-  // Ends the transfer of `done` at once. A send that waits for credit continues from a copy. False: there is no such
-  // transfer.
+  // Ends the transfer whose completion is `done` at once. A queued message is still sent, from a copy. False: there is
+  // no such transfer.
   bool Cancel(int process, Completion* done, const Status& why);
 
   // Handle messages of other processes. False: the message is invalid.
@@ -40,32 +40,34 @@ class SmallMessages {
   bool OnLate(const Header& header, std::span<const std::byte> payload);
   // Takes back the credit that the message returns.
   bool Regain(const Header& header);
-  // Fails the transfers with that process. Payloads that have arrived can still be pulled.
+  // Fails the queued sends to that process, and the pulls from it. Payloads that have arrived can still be pulled.
   void Lose(int process, const Status& why);
 
-  // Take: an operation has taken a message. See Transport::Keep, Release and Settle.
+  // Take: an operation has taken a message (OnMessage has returned, or Transport::Release). See Transport::Keep and
+  // Settle.
   void Take(int process, int64_t bytes);
   void Keep(int process, int64_t bytes) { control_.SmallCredit(process).Keep(bytes); }
   void Settle();
 
+  // Whether messages wait for credit.
   bool Any() const { return outgoing_count_ > 0; }
-  // Fails all transfers. Nothing is sent or delivered any more.
+  // Fails all transfers, for good.
   void Close(const Status& why);
 
  private:
-  // Incoming: announced and not taken. Outgoing: waits for credit or for kWant.
+  // Incoming: announced and not delivered to a pull. Outgoing: queued until there is credit, or kWant comes.
   struct Incoming : AnnouncedPayload {
     std::unique_ptr<std::byte[]> here{}; // the payload, if it came on credit before the pull
     bool has_come = false;
   };
   struct Outgoing : OutgoingPayload {
     std::vector<Piece> pieces{};
-    std::unique_ptr<std::byte[]> own{};  // copy of a cancelled payload
+    std::unique_ptr<std::byte[]> own{};  // after a cancel: the copy that `pieces` refers to
   };
   struct Peer {
     bool due = false;             // listed in due_
     AnnouncedPayloads<Incoming> incoming;
-    OutgoingPayloads<Outgoing> outgoing;   // all wait in turn
+    OutgoingPayloads<Outgoing> outgoing;   // all are queued
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
@@ -77,12 +79,12 @@ class SmallMessages {
 
   ControlChannel& control_;
   std::vector<Peer> peers_;
-  std::vector<int> due_;          // processes that may be due credit
+  std::vector<int> due_;          // processes to which Settle returns credit, if it is still due
   int64_t outgoing_count_ = 0;    // over all peers
 };
 
-// Implements Transport::Send: `payloads` announces a payload of more than `eager_bytes`; smaller ones go with their
-// headers.
+// Implements Transport::Send. `payloads` announces a payload of more than `eager_bytes`. A smaller payload is sent with
+// its header: of kData by `small`, on credit; of other types at once.
 template <typename Payloads>
 void SendBySize(int process, const Header& header, std::span<const Piece> payload, Completion* done,
                 int64_t eager_bytes, ControlChannel* control, SmallMessages* small, Payloads* payloads) {

@@ -1,4 +1,4 @@
-// Routes each message to the transport that leads to its process.
+// Transport router: sends messages within this process by the local transport, all others by the remote one.
 #pragma once
 
 #include <chrono>
@@ -40,11 +40,11 @@ class Wire {
   }
   // Sends a message without a completion. False: no transport leads to the process.
   bool Notify(int process, Header header, std::string payload = {});
-  // Whether messages between this process's endpoints wait for a poll.
+  // Whether messages within this process wait for Poll.
   bool HasLocalMessages() const { return local_->NeedsPolling(); }
-  // Whether payloads are in transit to or from other processes.
+  // Transport::HasTransfers of the remote transport.
   bool HasRemoteTransfers() const { return remote_ != nullptr && remote_->HasTransfers(); }
-  // As Transport's.
+  // The remote transport's functions of these names. Messages within the process use no credit.
   void Keep(int process, int64_t bytes) {
     if (remote_ != nullptr) remote_->Keep(process, bytes);
   }
@@ -55,7 +55,7 @@ class Wire {
     if (remote_ != nullptr) remote_->Settle();
   }
   int64_t EarlyBytes() const { return remote_ != nullptr ? remote_->EarlyBytes() : 0; }
-  // Closes all transports; open transfers fail. Nothing is sent afterwards.
+  // Closes all transports, after the remote one's ShutdownBarrier. Open transfers fail.
   void Close(std::chrono::milliseconds patience) {
     if (remote_ != nullptr) remote_->ShutdownBarrier(patience);
     remote_.reset();

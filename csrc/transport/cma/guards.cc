@@ -16,7 +16,7 @@ Status Guards::AllowReads() {
 }
 
 Guards::Guards() {
-  // A later process may get the same process number; its values must differ.
+  // Random: a later process with the same pid must use other values.
   std::random_device random;
   next_ = static_cast<uint64_t>(random()) << 32 | random();
 }
@@ -31,7 +31,7 @@ GuardMark Guards::Take() {
   std::atomic<uint64_t>* const word = spare_.back();
   spare_.pop_back();
   if (++next_ == 0) ++next_;
-  // The guard is sent to readers by a system call, before which all writes to the memory are complete.
+  // Readers learn of the guard from a message that is sent later, when all writes to the payload are complete.
   word->store(next_, std::memory_order_release);
   return {.address = reinterpret_cast<uint64_t>(word), .value = next_};
 }
@@ -39,7 +39,7 @@ GuardMark Guards::Take() {
 void Guards::Revoke(const GuardMark& mark) {
   auto* const word = reinterpret_cast<std::atomic<uint64_t>*>(mark.address);
   word->store(0, std::memory_order_relaxed);
-  // Ordered before any later write to the guarded memory.
+  // The word must change before any later write to the guarded memory.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   spare_.push_back(word);
 }

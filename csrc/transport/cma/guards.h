@@ -1,8 +1,9 @@
 // Validity tokens for memory that other processes read directly (peer_memory.h).
 //
-// A process that lets others read memory takes a guard: a word whose value no other word of any process holds. It
-// revokes the guard before it reuses the memory. A reader that finds the value after its read has read the right data
-// from the right process.
+// A guard is a word of memory with a value that no other guard has. A process takes a guard before it lets others read
+// a payload, and revokes the guard before it reuses the payload's memory. A reader copies the payload first and then
+// reads the guard. If the guard still has the announced value, the copy is valid, and comes from the process that
+// announced the payload.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@
 
 namespace jaxccomp {
 
-// A guard's address and value, sent to other processes as they are.
+// Address and value of a guard, sent to other processes as raw bytes.
 struct GuardMark {
   uint64_t address = 0;
   uint64_t value = 0;   // 0: none
@@ -22,7 +23,7 @@ struct GuardMark {
 
 class Guards {
  public:
-  // Lets processes of the same user read this process's memory, where Yama's ptrace_scope of 1 forbids it by default.
+  // Lets other processes of the same user read this process's memory. Yama's ptrace_scope 1 forbids it by default.
   static Status AllowReads();
 
   Guards();
@@ -31,11 +32,11 @@ class Guards {
   Guards& operator=(const Guards&) = delete;
 
   GuardMark Take();
-  // When this returns, a reader finds the guard invalid.
+  // After this call, readers find the guard invalid.
   void Revoke(const GuardMark& mark);
 
  private:
-  std::deque<std::atomic<uint64_t>> words_;   // at fixed addresses; 0: revoked
+  std::deque<std::atomic<uint64_t>> words_;   // their addresses are stable; 0: revoked
   std::vector<std::atomic<uint64_t>*> spare_;
   uint64_t next_;
 };

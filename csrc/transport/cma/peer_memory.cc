@@ -10,19 +10,19 @@
 namespace jaxccomp {
 namespace {
 
-// Pieces of each side in one call; Linux allows 1024.
+// Maximum number of iovecs of each side in one call; Linux allows 1024 (UIO_MAXIOV).
 constexpr size_t kMaxVectors = 256;
 
 void* AddressOf(const Piece& piece) { return piece.data; }
 void* AddressOf(const LocatedPayload::Part& part) { return reinterpret_cast<void*>(part.address); }
 
-// The rest of a list of memory parts.
+// A cursor in a list of memory parts: the parts that are not copied yet.
 template <typename Part>
 struct Rest {
   std::span<const Part> parts;
-  int64_t offset = 0;   // in the first of them
+  int64_t offset = 0;   // in the first part
 
-  // Fills in the first parts, and returns their number.
+  // Fills in the iovecs of the first parts, and returns their number.
   size_t Vectors(std::array<iovec, kMaxVectors>* vectors) const {
     size_t count = 0;
     int64_t begin = offset;
@@ -45,7 +45,7 @@ struct Rest {
 
 }  // namespace
 
-// --- Where a payload lies -----------------------------------------------------------------------
+// --- Addresses of a payload ---------------------------------------------------------------------
 
 std::optional<LocatedPayload> LocatedPayload::Of(std::span<const Piece> pieces) {
   LocatedPayload located;
@@ -102,7 +102,7 @@ bool PeerMemory::Has(const GuardMark& guard) const {
 bool PeerMemory::Read(const LocatedPayload& from, std::span<const Piece> into) {
   if (!usable_) return false;
   if (Copy(from, into)) {
-    // Read the guard after the payload.
+    // Read the guard after the payload, so that it is valid for the whole copy.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (Has(from.guard)) return true;
   }
@@ -117,7 +117,7 @@ bool PeerMemory::Copy(const LocatedPayload& from, std::span<const Piece> into) c
   place.Advance(0);   // past empty pieces
   while (!place.parts.empty()) {
     const size_t here_count = place.Vectors(&here), there_count = source.Vectors(&there);
-    // Reads the smaller size of both sides. At unreadable memory it stops early, and the next call fails.
+    // The kernel copies the smaller size of both sides. At unreadable memory it stops early, and the next call fails.
     const ssize_t read_bytes =
         process_vm_readv(pid_, here.data(), here_count, there.data(), there_count, 0);
     if (read_bytes <= 0) return false;

@@ -1,9 +1,9 @@
 // Reads memory of another process of this host by Linux's cross memory attach (process_vm_readv): the receiver makes
 // the only copy, straight from the sender's payload.
 //
-// Addresses come from the other process. They are only read, and only in that process. A guard (guards.h) shows
-// whether the data was valid. If the process number belongs to another process by now, that process has no such
-// guard.
+// The addresses come from the other process. This process only reads there, and only in the other process. A guard
+// (guards.h) shows whether the bytes were valid. If the pid belongs to another process by now, that process does not
+// hold the guard.
 #pragma once
 
 #include <sys/types.h>
@@ -20,9 +20,9 @@
 
 namespace jaxccomp {
 
-// Where a payload lies in its sender's memory.
+// Remote buffer descriptor: the addresses of a payload in the sender's memory, and its guard.
 struct LocatedPayload {
-  struct Part {   // sent as it is
+  struct Part {   // sent as raw bytes
     uint64_t address = 0;
     int64_t bytes = 0;
   };
@@ -42,8 +42,8 @@ class PeerMemory {
  public:
   explicit PeerMemory(pid_t pid) : pid_(pid) {}
 
-  // Whether the process holds this guard, so it is the one that announced it and its memory can be read. Any thread
-  // may call this, and Read.
+  // Whether the process holds this guard. Then it is the process that announced the guard, and its memory is readable.
+  // Any thread may call Has and Read.
   bool Has(const GuardMark& guard) const;
   // Copies the payload into pieces of the same total size. False: the read failed, `into` is undefined, and later
   // reads fail.

@@ -100,7 +100,7 @@ CancelResult LocalTransport::Cancel(int, Completion* done, const Status& why, bo
 }
 
 bool LocalTransport::Poll() {
-  // Only messages that are queued now: two endpoints that answer each other must not hold the lock forever.
+  // Deliver only messages that are queued now: two endpoints that answer each other must not hold the lock for ever.
   const size_t count = queue_.size();
   for (size_t i = 0; i < count && !queue_.empty(); ++i) {
     Message message = std::move(queue_.front());

@@ -1,7 +1,8 @@
-// Transport between the endpoints (devices) of one process. One instance serves them all.
+// Transport between the endpoints (devices) of one process. One instance serves all endpoints.
 //
-// Send only queues a message, and Poll delivers it: OnMessage may send again, which would recurse. Small payloads are
-// copied into the queue, and their sends complete at once. Larger ones stay in place and are read from there.
+// Send only queues a message, and Poll delivers it. A Send that delivered would recurse, because OnMessage may send.
+// Small payloads are copied into the queue, and their sends complete at once. A larger payload stays in the sender's
+// memory, and the receiver reads it there.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +47,7 @@ class LocalTransport final : public Transport {
   struct Offer {
     std::vector<Piece> pieces;
     Completion* sender;
-    bool being_read = false;   // from StartRead on
+    bool being_read = false;   // StartRead has given a reader, which uses `pieces` without the lock
   };
 
   std::unique_ptr<std::byte[]> TakeBuffer();

@@ -47,7 +47,7 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
   int error = world_.mpi->Isend(send.buffer.get(), static_cast<int>(bytes), world_.config.byte_type,
                                 process, kTag, world_.config.comm, &send.request.handle);
   if (error != 0) return world_.Error("MPI_Isend", process, error);
-  // Most control messages have left by now, so the next one can use the buffer.
+  // MPI has usually sent or copied the message by now. Then the next message can use its buffer.
   int completed = 0;
   error = world_.mpi->Test(&send.request.handle, &completed);
   if (error != 0) {
@@ -73,7 +73,7 @@ Status MpiControl::Post(RingSlot* slot) {
 }
 
 void MpiControl::TakeReceived() {
-  // At most one turn of the ring, so that a flood of messages does not hold the lock.
+  // Receive at most kRingSize messages, so that a flood of messages does not hold the lock.
   for (int i = 0; i < kRingSize && !receive_failed_ && !ring_.empty(); ++i) {
     RingSlot& slot = ring_[ring_head_];
     if (i > 0) {
@@ -86,14 +86,15 @@ void MpiControl::TakeReceived() {
     if (slot.request.error != 0) {
       status = world_.Error("MPI_Testsome (receive)", -1, slot.request.error);
     } else {
-      // Operations wait for the message, so repost afterwards: the other slots of the ring are posted.
+      // Deliver the message before the receive is posted again: operations wait for the message, and the other receives
+      // of the ring are posted.
       ring_head_ = (ring_head_ + 1) % ring_.size();
       listener_.OnControlMessage(slot.buffer.get());
       if (ring_.empty()) return;   // the handler has frozen the transport
       status = Post(&slot);
     }
     if (!status.ok()) {
-      // Without its ring, this process hears no other.
+      // This process can receive from no other process any more.
       receive_failed_ = true;
       for (int p = 0; p < world_.processes; ++p) world_.Lose(p, status);
     }
@@ -112,7 +113,7 @@ void MpiControl::TakeSent() {
 void MpiControl::Close(MpiWorld::Clock::time_point deadline) {
   const auto leave = [](MpiBuffer* buffer) { static_cast<void>(buffer->release()); };
   for (RingSlot& slot : ring_) {
-    // MPI may still use the buffer of a receive that failed.
+    // MPI may still use the buffer of a receive that has failed, or that cannot be ended.
     if (slot.request.over || !world_.EndReceive(&slot.request.handle, deadline)) leave(&slot.buffer);
   }
   if (!world_.mpi->Finalized()) {

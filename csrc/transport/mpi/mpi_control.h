@@ -39,12 +39,12 @@ class MpiControl final : public ControlChannel {
   bool IsLost(int process) const override { return world_.IsLost(process); }
   void Lose(int process, const Status& why) override { world_.Lose(process, why); }
 
-  // The oldest posted receive, and the sends.
+  // Add the oldest posted receive, and the sends, to a batch of requests to test.
   void AddReceive(MpiBatch* batch) {
     if (!receive_failed_ && !ring_.empty()) batch->Add(&ring_[ring_head_].request);
   }
   void AddSends(MpiBatch* batch) { batch->AddList(&sends_, &next_test_); }
-  // Handle those that are over after the test. The first also tests the following receives.
+  // Handle the requests that have completed. TakeReceived also tests the receives after the oldest one.
   void TakeReceived();
   void TakeSent();
   bool HasSends() const { return !sends_.empty(); }
@@ -54,12 +54,12 @@ class MpiControl final : public ControlChannel {
   void Abandon();
 
  private:
-  static constexpr int kRingSize = 32;
-  // Limit of buffers that are kept for the next messages.
+  static constexpr int kRingSize = 32;   // number of posted receives
+  // Maximum number of free buffers that are kept.
   static constexpr size_t kMaxSpare = 256;
 
   struct RingSlot {
-    MpiRequest request = {.over = true};   // over: also if it is not posted
+    MpiRequest request = {.over = true};   // over: completed, or not posted
     MpiBuffer buffer;
   };
   struct ControlSend {
@@ -75,10 +75,10 @@ class MpiControl final : public ControlChannel {
   MpiWorld& world_;
   Listener& listener_;
   std::vector<RingSlot> ring_;
-  size_t ring_head_ = 0;                 // the receive that was posted first
+  size_t ring_head_ = 0;                 // the oldest posted receive
   bool receive_failed_ = false;          // nothing can be received any more
   std::vector<ControlSend> sends_;
-  size_t next_test_ = 0;                 // the next send to test
+  size_t next_test_ = 0;                 // MpiBatch::AddList's position in sends_
   std::vector<MpiBuffer> spare_buffers_;
 };
 

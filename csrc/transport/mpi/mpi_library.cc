@@ -17,8 +17,7 @@ std::string_view BaseName(std::string_view path) {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-// Paths of all loaded objects called libmpi*: the library and its language bindings, which lead to the same
-// functions.
+// Paths of all loaded objects called libmpi*: the library, and its language bindings, which give the same functions.
 std::vector<std::string> LoadedMpiObjects() {
   std::vector<std::string> paths;
   dl_iterate_phdr(
@@ -82,7 +81,7 @@ bool MpiLibrary::Resolve(void* object) {
       Find(object, "MPI_Get_library_version", &library_version_);
   if (!found) return false;
   object_ = object;
-  // The object that defines the functions; `object` may only depend on it.
+  // The path of the library itself: `object` may be a language binding that depends on it.
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(isend_), &info) != 0 && info.dli_fname != nullptr) {
     path_ = info.dli_fname;
@@ -121,8 +120,8 @@ Result<const MpiLibrary*> MpiLibrary::Load() {
     if (!ParseFamily(candidate->path_, version, &candidate->family_)) {
       return Status{Code::kUnavailable, "the MPI library loaded from " + candidate->path_ +
                                             " (\"" + candidate->version_ +
-                                            "\") is none that is known: use MPICH, Intel MPI "
-                                            "or Open MPI"};
+                                            "\") is not supported: use MPICH, Intel MPI or "
+                                            "Open MPI"};
     }
     candidate->status_ignore_ =
         candidate->family_ == MpiFamily::kMpich ? reinterpret_cast<void*>(1) : nullptr;
@@ -167,10 +166,12 @@ int MpiLibrary::TestSome(std::span<MpiHandle> requests, Tested* completed) const
     completed[i] = {indices[i], 0};
     if (error == 0) continue;
     const bool mpich = family_ == MpiFamily::kMpich;
+    // The size of MPI_Status, and below the offset of MPI_ERROR.
     const size_t status_bytes = mpich ? 20 : family_ == MpiFamily::kOpenMpi ? 24 : 32;
     std::memcpy(&completed[i].error, statuses + i * status_bytes + (mpich ? 16 : 8), sizeof(int));
     named |= completed[i].error != 0;
   }
+  // If no status names an error, the error may be that of any completed request.
   for (int i = 0; i < done && error != 0 && !named; ++i) completed[i].error = error;
   return std::max(done, 0);   // MPI_UNDEFINED: no request is active
 }

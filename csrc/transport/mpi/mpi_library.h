@@ -4,8 +4,8 @@
 // because it uses little of MPI's interface:
 //  * Handles are int in the MPICH family and pointers elsewhere. They are passed as uint64_t: both use one
 //    register, and an int callee reads its low half. Requests, which MPI writes, are zeroed uint64_t variables.
-//  * Of a status only the error is read, when several requests are tested at once. Its offset, the size of a
-//    status and the constants that differ (any source, ignored status, thread level) are known per family.
+//  * The only member of a status that is read is the error, when several requests are tested at once. The error's
+//    offset, the size of a status, and constants (any source, ignored status, thread level) are known per family.
 // This holds for the x86-64 and AArch64 calling conventions of Linux.
 #pragma once
 
@@ -26,15 +26,15 @@ std::string_view Name(MpiFamily family);
 
 class MpiLibrary {
  public:
-  // Finds the initialised library. Once it succeeds, it always returns the same object. A failure is not remembered,
-  // since MPI may be loaded later.
+  // Finds the initialised library. After the first success, all calls return the same object. A failure is not
+  // remembered, since MPI may be loaded later.
   static Result<const MpiLibrary*> Load();
 
   MpiFamily family() const { return family_; }
   const std::string& path() const { return path_; }
   const std::string& version() const { return version_; }  // its first line
 
-  // The MPI functions of these names; int results are MPI error codes, 0 is success.
+  // The MPI functions of these names. They return MPI's error code; 0: success.
   int Isend(const void* data, int count, MpiHandle type, int dest, int tag, MpiHandle comm,
             MpiHandle* request) const {
     return isend_(data, count, type, dest, tag, comm, request);
@@ -51,10 +51,10 @@ class MpiLibrary {
     int error = 0;
   };
   static constexpr size_t kMaxTested = 64;
-  // Tests up to kMaxTested requests by one call, which drives MPI's progress once; MPI_Test would drive it once for
-  // each. Returns how many have completed; `completed` has room for all.
+  // Tests up to kMaxTested requests by one call of MPI, which makes progress once. MPI_Test would make progress once
+  // for each request. Returns the number of completed requests; `completed` has room for all.
   int TestSome(std::span<MpiHandle> requests, Tested* completed) const;
-  // As Test; also whether a completed request was cancelled.
+  // As Test. Also reports whether a completed request was cancelled.
   int TestCancelled(MpiHandle* request, int* completed, int* cancelled) const {
     alignas(8) unsigned char status[kMaxStatusBytes];
     const int error = test_(request, completed, status);

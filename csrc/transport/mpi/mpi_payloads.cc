@@ -21,7 +21,7 @@ Status NoMemoryToReceive(int64_t bytes) {
 
 Status NeverAnswers(int process, size_t payloads) {
   return {Code::kUnavailable, "process " + std::to_string(process) + " has not answered " + std::to_string(payloads) +
-                                  " announcements of payloads: it neither takes them nor says that it dropped them"};
+                                  " announcements of payloads: it has neither requested nor declined them"};
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
 
 void MpiPayloads::SendWaiting(int process) {
   Peer& peer = PeerOf(process);
-  // An older payload of the same tag goes first: its receive may have been posted already.
+  // An older payload of the same tag must start first: its receive may be posted, and would match a newer payload.
   const auto held = [&](uint32_t number) { return IsHeld(process, number); };
   while (const std::optional<uint32_t> number = peer.outgoing.NextTurn(peer.credit, held)) {
     const int64_t bytes = peer.outgoing.Find(*number)->bytes;
@@ -111,7 +111,7 @@ void MpiPayloads::StartIfWanted(int process, uint32_t number) {
 bool MpiPayloads::OnWant(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   Outgoing* const found = all.Find(number);
-  if (found == nullptr) return all.WasAnnounced(number);   // already sent on credit
+  if (found == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
   found->wanted = true;
   if (!IsHeld(process, number)) StartIfWanted(process, number);
   return true;
@@ -119,9 +119,9 @@ bool MpiPayloads::OnWant(int process, uint32_t number) {
 
 bool MpiPayloads::OnTaken(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
-  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // already sent on credit
+  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
   const Outgoing outgoing = all.Take(number);
-  if (outgoing.transfer != nullptr) {   // the receiver has declined it, and waits for the answer
+  if (outgoing.transfer != nullptr) {   // the receiver declines the payload, and waits for the answer
     --outgoing_count_;
     control_.Tell(process, MessageType::kCancelled, number, 0);
     outgoing.done->Done(Status::Ok());
@@ -158,7 +158,7 @@ bool MpiPayloads::OnComing(int process, uint32_t number, int64_t bytes) {
   Peer& peer = PeerOf(process);
   if (bytes <= 0 || !peer.credit.Use(bytes)) return false;
   Incoming* const incoming = peer.incoming[1].Find(number);
-  if (incoming == nullptr) {   // its receive has been posted
+  if (incoming == nullptr) {   // its receive has been posted, so it needs no credit
     ReturnCredit(process, bytes);
     return true;
   }
@@ -175,14 +175,14 @@ bool MpiPayloads::OnComing(int process, uint32_t number, int64_t bytes) {
 bool MpiPayloads::OnCancelled(int process, uint32_t number) {
   auto& all = PeerOf(process).incoming[1];
   if (const Incoming* const found = all.Find(number); found != nullptr) {
-    if (found->on_credit) return false;   // it has been sent
+    if (found->on_credit) return false;   // the sender has started it, so it cannot cancel it
     const Incoming incoming = all.Take(number);
     if (!incoming.declined) control_.Tell(process, MessageType::kTaken, number, 0);
     if (incoming.done != nullptr) incoming.done->Done(CancelledError());
     StartReceives(process, /*on_request=*/true, number + world_.config.payload_tags);
     return true;
   }
-  // A posted receive would match a later payload of the same tag.
+  // Its receive is posted, and would match a later payload of the same tag.
   if (!transfers_.EndReceive(process, number, CancelledError())) return false;
   control_.Tell(process, MessageType::kTaken, number, 0);
   return true;
@@ -200,7 +200,7 @@ void MpiPayloads::ReceiveEarly(Announced announced) {
   transfer->early_bytes = incoming.bytes;
   transfer->awaits_pull = true;
   transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
-  // The payload stays in MPI and blocks all that follow it.
+  // Without a receive the payload stays in MPI, and blocks all messages behind it.
   if (transfer->staging == nullptr) return world_.Lose(process, NoMemoryToReceive(incoming.bytes));
   early_bytes_ += incoming.bytes;
   incoming.whole = {transfer->staging.get(), incoming.bytes};
@@ -254,7 +254,7 @@ void MpiPayloads::StartReceives(int process, bool on_request, uint32_t first) {
   for (uint32_t next = first; started(next - payload_tags); next += payload_tags) {
     Incoming* const found = all.Find(next);
     if (found == nullptr || !found->wanted || found->declined) return;
-    if (found->done == nullptr && !found->on_credit) {
+    if (found->done == nullptr && !found->on_credit) {   // dropped, and the sender may not have started it
       found->declined = true;
       return control_.Tell(process, MessageType::kTaken, next, 0);
     }
@@ -279,14 +279,14 @@ void MpiPayloads::StartReceive(int process, bool on_request, uint32_t number, In
   if (incoming.into.size() == 1) {
     data = static_cast<std::byte*>(incoming.into[0].data);
   } else {
-    // A dropped payload that MPI has started is received, too: its sender completes only then.
+    // A dropped payload that the sender has started is received, too: the send completes only then.
     transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
     data = transfer->staging.get();
     transfer->scatter = std::move(incoming.into);
   }
   if (data == nullptr) {
     const Status status = NoMemoryToReceive(incoming.bytes);
-    // The payload stays in MPI, and a later receive of the same tag would match it.
+    // Without a receive the payload stays in MPI, and would match a later receive of the same tag.
     world_.Lose(process, status);
     if (transfer->done != nullptr) transfer->done->Done(status);
     return;
@@ -321,8 +321,8 @@ CancelResult MpiPayloads::Cancel(int process, Completion* done, const Status& wh
   }
   const std::optional<uint32_t> number = peer.outgoing.NumberOf(done);
   if (!number) return transfers_.Cancel(done, why, force);
-  // The entry stays until the receiver answers. Until then no payload of the same tag is sent: a receive that was
-  // posted for this one would match it.
+  // The entry stays until the receiver answers. Until then no payload of the same tag is sent: the receive of the
+  // cancelled payload may be posted, and would match it.
   peer.outgoing.LeaveTurn(*number);
   Outgoing* const outgoing = peer.outgoing.Find(*number);
   outgoing->transfer.reset();

@@ -32,7 +32,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   bool OnComing(int process, uint32_t number, int64_t bytes);
   bool OnCancelled(int process, uint32_t number);
   bool OnTaken(int process, uint32_t number);
-  // Receives a payload from another host on credit, if it has not been pulled.
+  // If the payload comes from another host, and has not been pulled: posts its receive, into the transport's memory.
   void ReceiveEarly(Announced announced);
   // Fails the sends to that process that MPI has not started.
   void Lose(int process, const Status& why);
@@ -42,47 +42,47 @@ class MpiPayloads final : MpiTransfers::Listener {
   bool Any() const { return transfers_.Any() || outgoing_count_ > 0; }
   bool OthersWait() const { return transfers_.OthersWait(); }
   int64_t early_bytes() const { return early_bytes_; }
-  // As MpiTransfers' functions. Also fail the payloads that MPI has not started.
+  // As MpiTransfers' functions of these names. They also fail the payloads that MPI has not started.
   void Close(const Status& why, MpiWorld::Clock::time_point deadline);
   void Abandon(const Status& why);
 
  private:
-  // An announced payload that has not been pulled, or whose receive waits for an older one.
+  // An announced payload that has not been pulled, or whose receive waits until an older payload of its tag is posted.
   struct Incoming : AnnouncedPayload {
-    bool on_credit = false;                // its sender has sent it, or sends it now
+    bool on_credit = false;                // the sender has started it, without kWant
     bool declined = false;                 // kTaken has declined it, and the sender has not answered
-    std::shared_ptr<MpiTransfer> early{};  // its receive, if that began before the pull
-    Piece whole{};                         // its memory, once all of it has come
+    std::shared_ptr<MpiTransfer> early{};  // the receive, if it was posted before the pull (ReceiveEarly)
+    Piece whole{};                         // the memory of `early`
   };
   // A payload that was announced on request and that MPI has not started.
   struct Outgoing : OutgoingPayload {
     std::shared_ptr<MpiTransfer> transfer{};   // null: cancelled, and the receiver has not answered
     std::byte* data = nullptr;
-    bool wanted = false;                       // kWant has come; it waits for an older one of its tag
+    bool wanted = false;                       // kWant has come; the payload waits for an older one of its tag
   };
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
     // Index 0: payloads that are sent at once. Index 1: payloads that are sent on request.
     AnnouncedPayloads<Incoming> incoming[2];
-    uint32_t next_at_once = 0;    // number of the next payload announced to it at once
+    uint32_t next_at_once = 0;    // number of the next payload that is sent to the peer at once
     OutgoingPayloads<Outgoing> outgoing;
     PayloadCredit credit;         // in both directions
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
-  // Null if it has been pulled, or was never announced.
+  // Null if the payload has left the table, or was never announced.
   const Incoming* Find(Announced announced);
-  // Sends a waiting payload, then the payload of its tag that waited for it, and so on.
+  // Starts the send of a waiting payload. If the next payload of its tag is wanted, starts it too, and so on.
   void StartOutgoing(int process, uint32_t number);
   void StartIfWanted(int process, uint32_t number);
-  // Whether the payload waits for an older one of its tag.
+  // Whether an older payload of the same tag has not started.
   bool IsHeld(int process, uint32_t number) {
     return PeerOf(process).outgoing.Find(number - world_.config.payload_tags) != nullptr;
   }
-  // Sends waiting payloads in turn while the credit covers them.
+  // Starts queued payloads in order while the credit covers them.
   void SendWaiting(int process);
-  // Starts the receive of a payload if it is wanted and no older one of its tag waits, then the receives of that tag
-  // that waited for it.
+  // Posts the receive of payload `first`, if it is wanted and no older payload of its tag waits. Then does the same for
+  // the next payload of its tag, and so on. Declines an unwanted payload that the sender has not started.
   void StartReceives(int process, bool on_request, uint32_t first);
   void StartReceive(int process, bool on_request, uint32_t number, Incoming incoming);
   void ReturnCredit(int process, int64_t bytes);
@@ -94,7 +94,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   MpiTransfers transfers_;
   std::vector<Peer> peers_;
   int64_t outgoing_count_ = 0;   // over all peers, without cancelled ones
-  int64_t early_bytes_ = 0;      // memory of payloads that came before their pull
+  int64_t early_bytes_ = 0;      // memory of receives that were posted before their pull
 };
 
 }  // namespace jaxccomp

@@ -1,5 +1,5 @@
-// Tests MPI requests of several lists by one call of MPI. A call drives MPI's progress once, which costs a system call
-// where a peer is on another host.
+// Tests MPI requests of several lists by one call of MPI. Each call makes progress once, which costs a system call if
+// a peer is on another host.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace jaxccomp {
 struct MpiRequest {
   MpiHandle handle = 0;
   bool over = false;   // completed; `handle` is invalid
-  int error = 0;       // that it ended with
+  int error = 0;       // MPI's error code; 0: success
 };
 
 class MpiBatch {
  public:
-  // The request must stay where it is until Test.
+  // The request must keep its address until Test.
   void Add(MpiRequest* request) {
     if (request->over) {
       any_over_ = true;
@@ -28,8 +28,8 @@ class MpiBatch {
       handles_[count_++] = request->handle;
     }
   }
-  // Adds requests of the list's items, up to kListed and a different part of a longer list at each call. `next` belongs
-  // to the list.
+  // Adds the requests of up to kListed items. In a longer list, each call continues where the last call stopped, at
+  // `*next`, which the caller keeps for the list.
   template <typename T>
   void AddList(std::vector<T>* items, size_t* next) {
     const size_t count = std::min(items->size(), kListed);
@@ -37,7 +37,7 @@ class MpiBatch {
     *next = first + count;
     for (size_t i = 0; i < count; ++i) Add(&(*items)[(first + i) % items->size()].request);
   }
-  // Marks the requests that have completed. False: there are none.
+  // Marks the requests that have completed. False: no added request is over.
   bool Test(const MpiLibrary& mpi) {
     MpiLibrary::Tested completed[MpiLibrary::kMaxTested];
     const int done = count_ == 0 ? 0 : mpi.TestSome({handles_, count_}, completed);
@@ -50,7 +50,7 @@ class MpiBatch {
   }
 
  private:
-  // Room for three lists and one more request.
+  // A batch has room for three lists and one more request (MpiTransport::PollRequests).
   static constexpr size_t kListed = (MpiLibrary::kMaxTested - 1) / 3;
 
   MpiRequest* requests_[MpiLibrary::kMaxTested];

@@ -9,8 +9,9 @@
 namespace jaxccomp {
 namespace {
 
-// MPI ends a cancelled receive at once if it has not begun, otherwise when its payload has come. The engine's lock is
-// held meanwhile, so the wait is short. The number of tests covers a thread that the system stops meanwhile.
+// Time to wait for MPI to end a cancelled receive. MPI ends it at once if it has not matched, otherwise when its
+// payload has come. The wait is short because the engine's lock is held. The minimum number of tests is for a thread
+// that the system suspends during the wait.
 constexpr auto kCancelWait = std::chrono::milliseconds(10);
 constexpr int kCancelTests = 100;
 
@@ -87,7 +88,7 @@ CancelResult MpiTransfers::Cancel(Completion* done, const Status& why, bool forc
     if (unit != units.end()) transfer = unit->transfer;
   }
   if (transfer == nullptr) return CancelResult::kDone;
-  if (transfer->staging == nullptr) {   // MPI uses the memory of the operation itself
+  if (transfer->staging == nullptr) {   // MPI uses the operation's memory
     transfer->started = transfer->started || !transfer->receives || !ReceiveElsewhere(transfer);
     if (transfer->started) {
       if (!force || !world_.dead[static_cast<size_t>(transfer->process)]) return CancelResult::kPinned;
@@ -126,8 +127,8 @@ void MpiTransfers::LeakOnPurpose(const std::shared_ptr<MpiTransfer>& transfer) {
   });
 }
 
-// A cancelled payload is received into other memory, in the same order. Otherwise it would match a later receive of
-// the same tag.
+// The units are cancelled and posted again, in the same order. Without a receive, the payload would match a later
+// receive of the same tag.
 bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer) {
   std::vector<Unit*> units;
   int64_t bytes = 0;
@@ -139,7 +140,8 @@ bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer
   std::ranges::sort(units, {}, [](const Unit* unit) { return unit->data; });
   MpiBuffer elsewhere(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
   if (elsewhere == nullptr) return false;
-  // From the last to the first: MPI begins with units in order, so the first that it has begun with ends the search.
+  // Cancel from the last unit to the first. MPI matches units in order, so all units before one that has matched have
+  // matched, too.
   size_t first_cancelled = units.size();
   while (first_cancelled > 0 && CancelReceive(units[first_cancelled - 1])) --first_cancelled;
   std::byte* at = elsewhere.get();

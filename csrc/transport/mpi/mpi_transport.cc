@@ -37,7 +37,7 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
     return Status{Code::kInvalidArgument,
                   "unit_bytes must be in 1..2147483647, not " + std::to_string(bytes)};
   }
-  // A power of two, so that tags repeat evenly also where the payloads' numbers wrap at 2^32.
+  // A power of two, so that number % payload_tags has no jump where numbers wrap at 2^32.
   if (!std::has_single_bit(config.payload_tags) || config.payload_tags > 8192) {
     return Status{Code::kInvalidArgument, "payload_tags must be a power of two up to 8192, not " +
                                               std::to_string(config.payload_tags)};
@@ -139,11 +139,11 @@ void MpiTransport::OnControlMessage(const std::byte* message) {
   if (good) return;
   ++bad_header_count_;
   const Status status{Code::kDataLoss, "process " + std::to_string(world_.process) +
-                                           " received a header that cannot be (magic " +
+                                           " received an invalid header (magic " +
                                            std::to_string(header.magic) + ", source process " +
                                            std::to_string(header.source_process) + ", " +
                                            std::to_string(header.payload_bytes) +
-                                           " payload bytes); such headers so far: " +
+                                           " payload bytes); number of invalid headers: " +
                                            std::to_string(bad_header_count_)};
   if (known_source) {
     world_.Lose(header.source_process, status);
@@ -161,7 +161,7 @@ bool MpiTransport::OnOwnMessage(const Header& header, std::span<const std::byte>
     case MessageType::kLate:
       return header.payload_bytes <= kEagerBytes && small_.OnLate(header, payload);
     case MessageType::kCredit:
-      // The caller has taken back the credit of small messages.
+      // OnControlMessage has already regained the credit of small messages.
       return header.total_bytes == 0 || payloads_.OnCredit(process, header.total_bytes);
     case MessageType::kComing:
       return payloads_.OnComing(process, header.payload_tag, header.total_bytes);
@@ -232,7 +232,7 @@ void MpiTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
 void MpiTransport::Close(std::chrono::milliseconds patience) {
   if (world_.closed) return;
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  // Wait for sends, and for dropped payloads whose senders wait.
+  // Wait for sends, and for receives of dropped payloads, because their senders wait.
   auto goes_on = [&] {
     return (control_.HasSends() || payloads_.OthersWait()) &&
            std::chrono::steady_clock::now() < deadline;

@@ -1,52 +1,53 @@
-// Messages between processes through MPI point-to-point calls on a communicator of our own.
+// Messages between processes through MPI point-to-point calls, on a communicator for this use only.
 //
 // There are two kinds of MPI messages, with different tags:
 //  * Control messages: a header and, up to kEagerBytes, the payload, sent from a pooled buffer; the caller's
 //    memory is free at once. Every process keeps a ring of posted receives for them. The ring completes in the
 //    order of posting, so the messages of one source are delivered in the order in which they were sent.
-//  * Announced payloads: the header goes as a control message whose payload_tag numbers the payloads sent to this
-//    destination. The payload goes under the MPI tag of that number, without a copy when it is one piece. The
-//    receiver posts its receives when the runtime pulls, straight into place when that is one piece. Both sides
-//    cut the bytes into units of unit_bytes, since MPI counts are int.
+//  * Announced payloads: the header is a control message, and its payload_tag is the payload's number at this
+//    destination. The payload is sent under the MPI tag of that number, without a copy if it is one piece. The
+//    receiver posts its receives when the runtime pulls, without a copy if the destination is one piece. Both sides
+//    cut the bytes into units of unit_bytes, because MPI counts are int.
 //
-// Payloads go on credit: each process may have sent every other one a limited number of bytes that are not taken yet
-// (MpiWorld::CreditBytes). The receiver returns credit (kCredit) when it has a place for them. A payload beyond the
-// credit is announced on request (kOnRequest). It waits at its sender until there is credit again (kComing), or until
-// the receiver has posted its receives and asks for it (kWant); then it needs no credit. Payloads announced at once
+// Large payloads use credit: a process may send every other process a limited number of bytes for which no receive is
+// posted (MpiWorld::CreditBytes). The receiver returns credit (kCredit) when it has posted their receives. A payload
+// beyond the credit is announced on request (kOnRequest). It waits at its sender until there is credit again (kComing),
+// or until the receiver has posted its receives and asks for it (kWant); then it needs no credit. Payloads sent at once
 // and on request have separate numbers and tags.
 //
-// An MPI may read messages from another host in order only. A payload that the runtime has no place for would then
-// block the messages that it waits for, for ever. So a payload that comes from another host on credit is received as
-// soon as it is announced, into the transport's own memory if it has not been pulled by then. Its credit comes back
-// when that memory is free again.
+// Some MPIs read messages from another host strictly in order. A payload without a posted receive would then block all
+// messages behind it, also those that the runtime waits for, for ever. So the transport receives a payload that another
+// host sends on credit as soon as it is announced. If the runtime has not pulled the payload by then, it is received
+// into the transport's own memory, and its credit is returned when that memory is free again.
 //
 // A payload that MPI has not started can be cancelled. The sender sends kCancelled. The receiver cancels its receive,
 // if it has posted one, and answers with kTaken. Until the answer comes, the sender starts no payload with the same
 // tag. A receiver that does not want a payload sends kTaken. The sender answers with kCancelled, or with kComing if
-// it has sent the payload meanwhile. Each side sends one such message for a payload, so two that cross answer each
-// other.
+// it has sent the payload meanwhile. Each side sends one such message for a payload. So if kCancelled and kTaken cross,
+// each is the answer to the other.
 //
 // Small messages of kData go on credit to every process, also within a host (transport/credit.h), which limits the
 // bytes and the number of unexpected messages. A message beyond the credit is announced (kOnRequest; its size tells
 // it from a large payload). It is sent (kLate) when there is credit again, lowest lane first, or when the receiver
-// asks for it (kWant). Every control message returns the credit that is owed to its destination. When half of all
-// credit is owed, it goes in a message of its own (kCredit).
+// asks for it (kWant). Every control message returns the credit that is owed to its destination. When half of the
+// limit is owed, the credit is returned in a message of its own (kCredit).
 //
-// Why credit cannot deadlock. Headers, kWant and kCredit are sent at once. So as soon as a task sends, its receiver
-// has the payload or its announcement, whichever communicators, launches and lanes have used up the credit. A receive
-// that may start pulls its payload, and a pulled payload needs no credit. So a message that a receive waits for never
-// waits for another one to be taken: with no credit at all, each message is a rendezvous of a send and a receive that
-// have both begun. Schedules are made for such a transport (collective/schedule.h). Of all operations in program
-// order, take the first that is not done everywhere: it has begun everywhere, or will, as nothing before it is open.
-// In its lowest lane that is not done everywhere, both ends of each message have begun, so it makes progress.
+// Why credit cannot deadlock. Headers, kWant and kCredit are sent at once, without credit. So when a send task starts,
+// the receiver gets the payload or its announcement, even if other communicators, launches and lanes have used up the
+// credit. A receive task that starts pulls its payload, and a pulled payload needs no credit. So a message with a
+// started receive never waits until another message is taken. Without any credit, each message is a rendezvous of a
+// send and a receive that have both started, and schedules are correct over such a transport (collective/schedule.h).
+// Proof: take the first operation in program order that is not done on all ranks. All operations before it are done,
+// so it begins on all ranks. In its lowest lane that is not done on all ranks, both ends of each message start, so the
+// lane makes progress.
 //
 // Cancel. A receive that has not matched is cancelled with MPI_Cancel and posted again into other memory: otherwise its
 // message would match a later receive of the same tag. A send that MPI has not started is cancelled at once (above). A
-// request that MPI has started stays pinned until MPI completes it; no call ends it earlier. If the peer has died on
-// this host, the transport stops waiting for the request after it has polled for a while.
+// request that MPI has started stays pinned until MPI completes it; no call ends it earlier. If the peer has died
+// (OnProcessDied), a forced Cancel leaks the request instead of waiting for it.
 //
-// MPI tags repeat after payload_tags payloads. So receives for payloads of one tag are posted in the order of their
-// numbers, in which MPI matches them.
+// MPI tags repeat after payload_tags payloads. MPI matches messages of one tag in order. So the receives of one tag are
+// posted in the order of their payloads' numbers.
 //
 // OnPeerLost reports a process with an MPI error (kUnavailable), a process that sent an invalid header (kDataLoss),
 // and process -1 if the sender of an invalid header is unknown.
@@ -88,7 +89,7 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
   CancelResult Cancel(int process, Completion* done, const Status& why, bool force) override;
   void OnProcessDied(int process) override { world_.dead[static_cast<size_t>(process)] = true; }
-  // Stops calling MPI, which moves payloads only during calls.
+  // Stops calling MPI, which accesses payloads only during calls.
   void Freeze(const Status& why) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
@@ -103,13 +104,14 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   }
   bool HasTransfers() const override { return payloads_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return payloads_.early_bytes(); }
-  // MPI may complete another process's send only during a call in this one, so each process calls it until all are
-  // done.
+  // MPI may complete another process's send only while this process calls MPI. So each process polls until all
+  // processes have reached the barrier.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;
 
   // Waits up to `patience` for open sends, cancels the receives, and fails the other transfers with kUnavailable.
-  // Nothing is delivered any more. Call it before MPI_Finalize, which may otherwise warn of the posted receives;
-  // afterwards it calls no MPI. Leaks memory that MPI may still access because a peer never received or sent.
+  // Delivers no messages. Call it before MPI_Finalize, which may otherwise warn of the posted receives. After
+  // MPI_Finalize it makes no calls of MPI. Leaks memory that MPI may still access because a peer never received or
+  // sent.
   void Close(std::chrono::milliseconds patience = std::chrono::seconds(2));
 
  private:
@@ -124,12 +126,13 @@ class MpiTransport final : public Transport, MpiControl::Listener {
 
   MpiTransport(MpiWorld world, Receiver* receiver);
 
-  // Tests the open requests once and handles those that are over; `receives` includes control messages.
+  // Tests the open requests once, and handles the completed ones. `receives`: also receives control messages. False:
+  // no request has completed.
   bool PollRequests(bool receives);
   void OnControlMessage(const std::byte* message) override;
-  // Handles a message of the other process's transport. False: the message is invalid.
+  // Handles a message between transports. False: the message is invalid.
   bool OnOwnMessage(const Header& header, std::span<const std::byte> payload);
-  // Delivers a message to the receiver; `payload` came with it.
+  // Delivers a message to the receiver; `payload` came with the header. False: the message is invalid.
   bool Deliver(Header header, std::span<const std::byte> payload);
   void OnLost(int process, const Status& why);
 

@@ -1,5 +1,6 @@
-// The part of UCX's binary interface that the engine uses, as UCX's headers declare it since API 1.17 (members are
-// only ever added, at the end). The engine is built without these headers; tests/cpp/ucx_abi.cc compares the two.
+// The part of UCX's binary interface that the engine uses, as UCX's headers declare it since API 1.17. Later versions
+// only add members at the end. The engine is built without UCX's headers; tests/cpp/ucx_abi.cc compares this file with
+// them.
 #pragma once
 
 #include <cstddef>

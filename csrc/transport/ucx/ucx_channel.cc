@@ -16,14 +16,13 @@ namespace {
 constexpr int64_t kBufferBytes = static_cast<int64_t>(sizeof(Header)) + UcxChannel::kEagerBytes;
 // Per call, so that a flood of messages does not keep the engine's lock.
 constexpr int kMaxProgress = 32;
-// Limits of the messages from one process that are kept until its connection is established. A process never hands
-// that much to UCX at a time.
+// Limits of the messages that are held for one process. A correct process never gives UCX so much at a time.
 constexpr size_t kMaxHeld = 1 << 16;
 constexpr int64_t kMaxHeldBytes = 64 << 20;
 
 // Time limit for UCX to close connections.
 constexpr auto kDisconnecting = std::chrono::milliseconds(200);
-// Time limit for flushing accepted messages. UCX has already sent all that the system accepts at once.
+// Time limit for flushing the messages that UCX has copied. UCX has already sent all bytes that the system accepts.
 constexpr auto kFlushing = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -62,7 +61,7 @@ Status UcxChannel::Open() {
   const ucx::Status status = ucx_.worker_set_am_recv_handler(worker_->handle(), &param);
   if (status == ucx::kOk) return Status::Ok();
   return {Code::kUnavailable,
-          "UCX takes no handler of active messages: " + ucx_.Describe(status)};
+          "UCX cannot set the handler of active messages: " + ucx_.Describe(status)};
 }
 
 // --- Connections --------------------------------------------------------------------------------
@@ -214,7 +213,7 @@ void UcxChannel::GiveMessage(Message* message) {
 UcxChannel::Sent UcxChannel::Start(Message* message, const void* data, int64_t bytes,
                                    Status* status) {
   Peer& peer = PeerOf(message->process);
-  // UCX must not create an endpoint in its own callbacks. Later messages wait as well, so that the order holds.
+  // An endpoint must not be created in UCX's callbacks, so the message waits. Later messages wait behind it.
   const bool waits = !peer.unsent.empty() || (in_progress_ && peer.endpoint == nullptr);
   if (!waits || left_ || peer.lost) return StartNow(message, data, bytes, status);
   peer.unsent.push_back({std::unique_ptr<Message>(message), data, bytes});
@@ -353,7 +352,7 @@ ucx::Status UcxChannel::OnMessage(void* user, const void* envelope_data, size_t 
   return ucx::kOk;
 }
 
-// The time does not depend on where the secrets differ.
+// Compares in constant time, so that the duration does not reveal where the secrets differ.
 bool UcxChannel::IsAuthentic(const Envelope& envelope) const {
   unsigned differing = envelope.magic ^ Envelope::kMagic;
   for (size_t i = 0; i < kSecretBytes; ++i) {
@@ -368,7 +367,7 @@ void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> da
   if (peer.lost) return;
   keepalive_.OnHeard(peer.process);
   if (!std::exchange(peer.heard, true)) {
-    // The peer sends fragments only after it has heard from this process.
+    // The peer sends fragments only after it has heard from this process (HasHeard).
     if (peer.sent == 0 && peer.unsent.empty()) keepalive_.Greet(peer.process);
     listener_.OnHeard(peer.process);
   }
@@ -406,7 +405,7 @@ void UcxChannel::Deliver(const Peer& peer, const Envelope& envelope,
     return listener_.OnFragment(peer.process, fragment, data);
   }
   Header header;
-  header.magic = 0;   // for a message that is too short
+  header.magic = 0;   // invalid, if the message is too short
   if (data.size() >= sizeof(header)) {
     std::memcpy(&header, data.data(), sizeof(header));
     data = data.subspan(sizeof(header));
@@ -422,12 +421,12 @@ void UcxChannel::Close(Clock::time_point deadline) {
       if (!Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   };
-  // Report the end: a connection through shared memory breaks only when its process ends.
+  // Tell the peers: to them, a connection through shared memory breaks only when this process ends.
   for (Peer& peer : peers_) {
     if (peer.endpoint != nullptr && !peer.lost) Tell(peer.process, MessageType::kLeft, 0, 0);
   }
   progress(deadline, [&] { return open_sends_ > 0; });
-  // Messages that UCX has copied count as sent, and would be lost with the connection.
+  // Messages that UCX has copied count as sent, but would be lost when the connection is closed.
   const ucx::RequestParam none;
   void* const flush = left_ ? nullptr : ucx_.worker_flush_nbx(worker_->handle(), &none);
   if (flush != nullptr && !ucx::IsError(flush)) {
@@ -435,7 +434,7 @@ void UcxChannel::Close(Clock::time_point deadline) {
              [&] { return ucx_.request_check_status(flush) == ucx::kInProgress; });
     ucx_.request_free(flush);
   }
-  // Close without the peers' help: they may have left. Sends that a peer has not taken by now fail.
+  // Close forcefully, without the peers, which may have left. Sends that a peer has not accepted by now fail.
   for (Peer& peer : peers_) Disconnect(&peer);
   progress(Clock::now() + kDisconnecting, [&] { return open_sends_ > 0 || !closing_.empty(); });
   if (open_sends_ > 0) return Leave();

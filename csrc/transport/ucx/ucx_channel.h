@@ -1,14 +1,14 @@
-// Messages of the UCX transport (ucx_transport.h) between processes, sent as UCX's active messages. Each has an
+// Messages of the UCX transport (ucx_transport.h) between processes, sent as UCX active messages. Each message has an
 // envelope, and is a control message (a header and, if it is small, the payload) or a fragment of a payload.
 //
-// UCX has no authentication: any process that reaches the port can send. So every envelope carries the secret of the
-// job, and a message without it is dropped unread. All other messages are validated all the same.
+// UCX has no authentication: any process that reaches the port can send. So every envelope carries the job's secret,
+// and a message without the secret is dropped unread. Messages with the secret are validated, too.
 //
-// UCX keeps no order among messages that are sent while a connection is being made. So messages are numbered, and an
-// early one is held back until those before it have come.
+// UCX keeps no order among messages that are sent while a connection is being made. So messages are numbered, and a
+// message that overtakes others is held until the others have come.
 //
 // The first message to or from a process makes the connection to it. UCX reports when the connection breaks (error
-// handling mode "peer"); then that process is lost, for good.
+// handling mode "peer"). Then the process is lost, for good.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct UcxFragment {
 class UcxChannel final : public ControlChannel {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr int64_t kEagerBytes = 8 << 10;   // of a payload that is sent with its header
+  static constexpr int64_t kEagerBytes = 8 << 10;   // largest payload that is sent with its header
   static_assert(kAlongBytes <= kEagerBytes && kEagerBytes <= kMaxAlongBytes);
   static constexpr size_t kSecretBytes = 16;
   using Secret = std::array<std::byte, kSecretBytes>;
@@ -74,21 +74,21 @@ class UcxChannel final : public ControlChannel {
   const Keepalive& keepalive() const { return keepalive_; }
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
   bool IsLost(int process) const override { return peers_[static_cast<size_t>(process)].lost; }
-  // Whether a message of that process has come. Before that UCX may still be connecting the two, and may then keep a
-  // fragment for ever (openucx/ucx issue 7825).
+  // Whether a message of that process has come. Before the first message, UCX may still be making the connection, and
+  // may keep a fragment for ever (openucx/ucx issue 7825).
   bool HasHeard(int process) const { return peers_[static_cast<size_t>(process)].heard; }
   // The state of the connection, with UCX's own description, for error texts.
   std::string Describe(int process) const;
-  // The process has announced that it closes its connections.
+  // Handles kLeft: marks the process lost.
   void OnLeft(int process);
   void Lose(int process, const Status& why) override;
 
-  // Sends part of a payload for `owner`. kLater: OnFragmentSent follows, and the data must not change until then.
-  // kFailed: the process is lost.
+  // Sends part of a payload for `owner`. kOver: UCX no longer needs the data. kLater: OnFragmentSent follows, and the
+  // data must not change until then. kFailed: the process is lost.
   enum class Sent { kOver, kLater, kFailed };
   Sent SendFragment(int process, const UcxFragment& fragment, std::span<const std::byte> data,
                     void* owner);
-  // As SendFragment, for pieces of up to kEagerBytes together, which are copied.
+  // As SendFragment, for a copy of several pieces of at most kEagerBytes in total.
   Sent SendCopied(int process, const UcxFragment& fragment, std::span<const Piece> pieces,
                   void* owner);
 
@@ -98,12 +98,12 @@ class UcxChannel final : public ControlChannel {
   bool HasSends() const { return open_sends_ > 0; }
   int process() const { return process_; }
   int64_t refused_count() const { return refused_count_; }
-  // Sends all messages until the deadline, and closes all connections.
+  // Waits until all messages are sent, at most until the deadline, and closes all connections.
   void Close(Clock::time_point deadline);
-  // Stops calling UCX, which keeps its memory.
+  // Stops calling UCX, and leaks its memory.
   void Leave();
 
-  // The maximum so far of bytes of early messages held for one process.
+  // Maximum so far of the bytes of held messages from one process.
   int64_t max_held_bytes() const { return max_held_bytes_; }
 
  private:
@@ -111,7 +111,7 @@ class UcxChannel final : public ControlChannel {
   static constexpr size_t kMaxSpare = 256;
 
   enum class Kind : uint32_t { kControl = 1, kFragment = 2, kFragmentOnCredit = 3 };
-  // Sent as it is before each message.
+  // Sent before each message, as raw bytes.
   struct Envelope {
     static constexpr uint32_t kMagic = 0x55434a32;   // "2JCU"
     uint32_t magic = kMagic;
@@ -119,7 +119,7 @@ class UcxChannel final : public ControlChannel {
     int32_t source = -1;
     uint32_t number = 0;
     int64_t offset = 0;
-    uint64_t sequence = 0;   // number among all messages from its source to its destination
+    uint64_t sequence = 0;   // number of the message, from its source to its destination
     Secret secret{};
   };
   static_assert(sizeof(Envelope) == 48);
@@ -139,6 +139,7 @@ class UcxChannel final : public ControlChannel {
     const void* data = nullptr;
     int64_t bytes = 0;
   };
+  // A message that has overtaken others.
   struct Held {
     Envelope envelope;
     std::vector<std::byte> data;
@@ -154,7 +155,7 @@ class UcxChannel final : public ControlChannel {
     std::deque<Unsent> unsent;
     uint64_t sent = 0;         // messages
     uint64_t received = 0;
-    std::map<uint64_t, Held> held;   // early messages, by sequence
+    std::map<uint64_t, Held> held;   // by sequence
     int64_t held_bytes = 0;
     ucx::Status failure = ucx::kOk;
   };
@@ -168,10 +169,10 @@ class UcxChannel final : public ControlChannel {
   Status Connect(Peer* peer);
   Message* TakeMessage(int process, Kind kind);
   void GiveMessage(Message* message);
-  // Hands the message to UCX, at once or when there is a connection. `*status` says why it fails.
+  // Hands the message to UCX, at once or when there is a connection. `*status`: the error if it fails.
   Sent Start(Message* message, const void* data, int64_t bytes, Status* status);
   Sent StartNow(Message* message, const void* data, int64_t bytes, Status* status);
-  // Makes DoLater connect to the process.
+  // Lets DoLater connect to the process, and then send its unsent messages.
   void ConnectLater(Peer* peer);
   void SendUnsent(Peer* peer);
   void FailUnsent(Peer* peer, const Status& why);

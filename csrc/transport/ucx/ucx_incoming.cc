@@ -43,7 +43,7 @@ bool UcxIncoming::OnAnnounced(const Header& header, bool on_request, std::span<c
   Incoming incoming{{.bytes = header.payload_bytes}};
   incoming.on_credit = !on_request;
   if (!located.empty()) {
-    // A located payload comes from a process whose memory this one reads, and never on credit.
+    // Only a process whose memory this process reads sends located payloads, and never on credit.
     auto found = LocatedPayload::Unpack(located, header.payload_bytes);
     if (!on_request || !found || PeerOf(process).memory == nullptr) return false;
     incoming.located = std::make_shared<const LocatedPayload>(std::move(*found));
@@ -96,7 +96,7 @@ void UcxIncoming::Pull(Announced announced, std::span<const Piece> into, Complet
       } else if (!incoming->on_credit) {
         channel_.Tell(process, MessageType::kWant, number, incoming->bytes);
       } else if (incoming->early == nullptr) {
-        ReturnCredit(process, incoming->bytes);   // it needs no memory here
+        ReturnCredit(process, incoming->bytes);   // the payload needs no memory of the transport
       }
     }
   }
@@ -108,12 +108,12 @@ bool UcxIncoming::OnFragment(int process, const UcxFragment& fragment,
   Incoming* const found = PeerOf(process).incoming.Find(fragment.number);
   if (found == nullptr) return false;
   Incoming& incoming = *found;
-  // Fragments come in order, so none comes twice.
+  // The channel delivers fragments in order, so none comes twice.
   if (data.empty() || fragment.offset != incoming.received_bytes ||
       std::ssize(data) > incoming.bytes - incoming.received_bytes) {
     return false;
   }
-  if (fragment.on_credit && !incoming.on_credit) {   // sent before kWant had come
+  if (fragment.on_credit && !incoming.on_credit) {   // there was credit again before kWant reached the sender
     if (!PeerOf(process).credit.Use(incoming.bytes)) return false;
     incoming.on_credit = true;
     if (incoming.wanted) ReturnCredit(process, incoming.bytes);
@@ -144,7 +144,7 @@ bool UcxIncoming::OnCancelled(int process, uint32_t number) {
   auto& all = PeerOf(process).incoming;
   const Incoming* const found = all.Find(number);
   if (found == nullptr) return true;   // already read in place, or discarded
-  // A whole payload has been sent, so its sender cannot cancel it; a thread may be reading it.
+  // A correct sender does not cancel a payload that has come completely. A thread may be reading it.
   if (found->whole.bytes > 0) return false;
   Incoming incoming = all.Take(number);
   if (incoming.on_credit && (!incoming.wanted || incoming.early != nullptr)) ReturnCredit(process, incoming.bytes);

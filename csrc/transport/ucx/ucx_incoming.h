@@ -1,6 +1,6 @@
-// Payloads that other processes announce to the UCX transport (ucx_transport.h). The runtime copies a payload from
-// the sender's memory if this process may read that (cma/peer_memory.h). Other payloads come in fragments, which are
-// copied to their place here, so UCX never writes into memory of an operation.
+// Payloads that other processes announce to the UCX transport (ucx_transport.h). The runtime copies a payload from the
+// sender's memory, if this process may read that memory (cma/peer_memory.h). Other payloads come in fragments, which
+// this class copies to their destination, so UCX never writes into memory of an operation.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ class UcxIncoming {
  public:
   using Memories = std::vector<std::shared_ptr<PeerMemory>>;
 
-  // `credit_bytes`: bytes that each process may send before they are wanted. `memories`: by process, null if this
-  // process cannot read it; empty: it reads none.
+  // `credit_bytes`: bytes that each process may send before this process asks for them. `memories`: by process, null if
+  // this process cannot read its memory; empty: reads no process's memory.
   UcxIncoming(UcxChannel* channel, int64_t credit_bytes, Memories memories);
 
   // As Transport::Pull; a null `done` drops the payload.
@@ -35,17 +35,16 @@ class UcxIncoming {
   // Returns false if `done` belongs to no pull.
   bool Cancel(int process, Completion* done, const Status& why);
 
-  // Adds the channel's new processes, whose memory it does not read.
+  // Adds the channel's new processes. Their memory is not read.
   void Grow() {
     while (std::ssize(peers_) < channel_.processes()) peers_.emplace_back(credit_bytes_);
   }
 
-  // Handle messages of other processes. False: the message is invalid. `located`: where the payload lies
-  // (LocatedPayload).
+  // Handle messages of other processes. False: the message is invalid. `located`: a packed LocatedPayload, or empty.
   bool OnAnnounced(const Header& header, bool on_request, std::span<const std::byte> located);
   bool OnCancelled(int process, uint32_t number);
   bool OnFragment(int process, const UcxFragment& fragment, std::span<const std::byte> data);
-  // Fails the pulls from that process. Payloads that have come whole can still be pulled.
+  // Fails the pulls from that process. Payloads that have come completely can still be pulled.
   void Lose(int process, const Status& why);
 
   // Whether any process's memory can be read.
@@ -55,28 +54,28 @@ class UcxIncoming {
   }
   bool Any() const { return pulled_count_ > 0; }
   int64_t early_bytes() const { return early_bytes_; }
-  // Fails all pulls. Nothing is received any more.
+  // Fails all pulls, for good.
   void Close(const Status& why);
 
  private:
   struct Incoming : AnnouncedPayload {
     int64_t received_bytes = 0;
     bool on_credit = false;
-    std::shared_ptr<std::byte[]> early{};   // memory of a payload that began to come before its pull
-    Piece whole{};                // all of `early`, once it has come
+    std::shared_ptr<std::byte[]> early{};   // the payload's memory, if its first fragment came before its pull
+    Piece whole{};                // all of `early`, once the payload has come completely
     std::shared_ptr<const LocatedPayload> located{};   // null: it cannot be read in place
   };
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
-    std::shared_ptr<PeerMemory> memory;   // null: it cannot be read
+    std::shared_ptr<PeerMemory> memory;   // null: this process cannot read it
     AnnouncedPayloads<Incoming> incoming;
-    PayloadCredit credit;         // for its payloads
+    PayloadCredit credit;         // of payloads from the peer
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
   const Incoming* Find(Announced announced);
   void ReturnCredit(int process, int64_t bytes);
-  // Handles a payload that has come whole.
+  // Delivers a pulled payload that has come completely.
   void Complete(int process, uint32_t number);
   void DropEarly(Incoming* incoming);
 

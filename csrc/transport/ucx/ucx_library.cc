@@ -30,14 +30,14 @@ UcxLibrary::UcxLibrary() : library_("ucp", kSonames) {
   library_.Find("ucp_am_send_nbx", &am_send_nbx);
   library_.Find("ucp_request_check_status", &request_check_status);
   library_.Find("ucp_request_free", &request_free);
-  library_.Find("ucs_status_string", &status_string);   // of libucs, which comes with it
+  library_.Find("ucs_status_string", &status_string);   // of libucs, which libucp loads
   unsigned major = 0, minor = 0, release = 0;
   if (get_version != nullptr) {
     get_version(&major, &minor, &release);
     version_ = std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
   }
   if (get_version != nullptr && (major != ucx::kApiMajor || minor < ucx::kApiMinor)) {
-    status_ = {Code::kUnavailable, "UCX " + version_ + " cannot be used: it takes " +
+    status_ = {Code::kUnavailable, "UCX " + version_ + " is not supported: install UCX " +
                                        std::to_string(ucx::kApiMajor) + "." +
                                        std::to_string(ucx::kApiMinor) +
                                        " or a later version of UCX 1"};

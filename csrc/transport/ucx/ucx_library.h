@@ -1,4 +1,4 @@
-// UCX's library, opened at run time: from the path that was given last to AddLibraryPath ("ucp"), or the system's.
+// The UCX library, opened at run time: from the last path given to AddLibraryPath ("ucp"), or the system's library.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,7 @@ namespace jaxccomp {
 
 class UcxLibrary {
  public:
-  // The first call opens the library, for good.
+  // The first call opens the library. It is never closed.
   static const UcxLibrary& Get();
 
   // OK, or why UCX cannot be used.
@@ -20,7 +20,7 @@ class UcxLibrary {
   const std::string& version() const { return version_; }   // "1.22.0"; empty without it
   std::string Describe(ucx::Status status) const { return status_string(status); }
 
-  // UCX's functions of these names.
+  // The UCX functions of these names.
   ucx::Status (*config_read)(const char* prefix, const char* file, ucx::Config** config) = nullptr;
   ucx::Status (*config_modify)(ucx::Config* config, const char* name, const char* value) = nullptr;
   void (*config_release)(ucx::Config* config) = nullptr;

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMaxOpenBytes = 512 << 10;
 // If UCX has completed a fragment within this time, the connection is slow, not stuck.
 constexpr auto kStuckAfter = std::chrono::seconds(2);
-// A smaller piece is copied into one message with the pieces after it.
+// A smaller piece is copied into one message together with the next pieces.
 constexpr int64_t kDirectBytes = UcxChannel::kEagerBytes;
 
 }  // namespace
@@ -47,7 +47,7 @@ void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece>
     return Start(process, outgoing, /*on_credit=*/true);
   }
   if (peer.credit.MayCover(header.payload_bytes)) peer.outgoing.WaitTurn(outgoing->number);
-  SendWaiting(process);   // it may have the lowest lane, and fit into the credit
+  SendWaiting(process);   // the new payload may be first in the queue, and fit into the credit
 }
 
 bool UcxOutgoing::SendLocated(int process, const Header& header, std::span<const Piece> payload,
@@ -74,7 +74,7 @@ UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announce
   if (!status.ok()) channel_.Lose(process, status);
   if (status.ok() && channel_.IsLost(process)) status = LostError(process);
   if (!status.ok()) {
-    // The receiver may have got the announcement.
+    // The receiver may have the announcement.
     if (located != nullptr) guards_.Revoke(located->guard);
     done->Done(std::move(status));
     return nullptr;
@@ -124,7 +124,7 @@ void UcxOutgoing::AdvanceDue() {
 void UcxOutgoing::Advance(int process) {
   Peer& peer = PeerOf(process);
   if (!channel_.HasHeard(process)) return;
-  // Each fragment may end payloads, and their callbacks may send others.
+  // Each fragment may complete payloads, whose callbacks may send other payloads.
   while (!peer.active.empty() && peer.open_bytes < kMaxOpenBytes) {
     const Turn turn = *peer.active.begin();
     Outgoing* const outgoing = peer.outgoing.Find(turn.second);
@@ -198,8 +198,8 @@ void UcxOutgoing::OnFragmentSent(int process, void* owner, int64_t bytes, const 
 bool UcxOutgoing::OnWant(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   Outgoing* const outgoing = all.Find(number);
-  if (outgoing == nullptr) return all.WasAnnounced(number);   // already sent on credit
-  // The receiver could not read it in place.
+  if (outgoing == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
+  // A pull of a located payload: the receiver could not read it in place, and will not try again.
   Revoke(outgoing);
   if (!outgoing->started) Start(process, outgoing, /*on_credit=*/false);
   return true;
@@ -208,7 +208,7 @@ bool UcxOutgoing::OnWant(int process, uint32_t number) {
 bool UcxOutgoing::OnTaken(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   Outgoing* const outgoing = all.Find(number);
-  if (outgoing == nullptr) return all.WasAnnounced(number);   // it has been cancelled meanwhile
+  if (outgoing == nullptr) return all.WasAnnounced(number);   // true: cancelled meanwhile
   if (outgoing->guard.value == 0) return false;
   Revoke(outgoing);
   Finish(process, outgoing);
@@ -238,7 +238,7 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
   const std::optional<uint32_t> number = peer.outgoing.NumberOf(done);
   if (!number) return std::nullopt;
   Outgoing* const outgoing = peer.outgoing.Find(*number);
-  // First: a receiver that reads later must not accept the bytes.
+  // First, because the operation's memory may change as soon as the send has ended.
   Revoke(outgoing);
   peer.outgoing.LeaveTurn(*number);
   peer.active.erase({outgoing->lane, outgoing->number});
@@ -248,7 +248,7 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
     FinishIfOver(process, outgoing);
     return CancelResult::kDone;
   }
-  // UCX reads these fragments until it has sent them, or until the connection is closed.
+  // UCX reads the open fragments until it has sent them, or until the connection is closed.
   if (channel_.IsLost(process)) return CancelResult::kPending;
   if (!force || Clock::now() - peer.last_sent < kStuckAfter) return CancelResult::kPinned;
   channel_.Lose(process, {Code::kUnavailable, "process " + std::to_string(process) +
@@ -261,7 +261,7 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
 void UcxOutgoing::Lose(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   peer.active.clear();
-  // UCX still reads payloads with open fragments; they end when their connection has been closed.
+  // UCX still reads payloads with open fragments. These payloads end when the connection has been closed.
   TellAll(peer.outgoing.End([this, &why](Outgoing& outgoing) {
     Revoke(&outgoing);
     if (outgoing.status.ok()) outgoing.status = why;

@@ -9,8 +9,8 @@
 namespace jaxccomp {
 namespace {
 
-// How long the barrier at the end goes on after a process has been lost: it may have died before the barrier or left
-// after it.
+// Time limit of the shutdown barrier after a process is lost. The process may have died before the barrier (then the
+// barrier cannot end), or may have left after it.
 constexpr auto kPartingAfterLoss = std::chrono::seconds(10);
 // One round for each bit of a number of processes.
 constexpr uint32_t kMaxRounds = 31;
@@ -27,8 +27,8 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWo
   const int processes = static_cast<int>(config.addresses.size());
   if (config.process < 0 || config.process >= processes) {
     return Status{Code::kInvalidArgument, "process " + std::to_string(config.process) +
-                                              " is none of " + std::to_string(processes) +
-                                              " with an address"};
+                                              " is not in 0.." + std::to_string(processes - 1) +
+                                              ": there are " + std::to_string(processes) + " addresses"};
   }
   if (config.addresses[static_cast<size_t>(config.process)].empty()) {
     return Status{Code::kInvalidArgument, "this process's own address is empty"};
@@ -36,7 +36,7 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::Create(std::unique_ptr<UcxWo
   const int sharers = config.grows ? Credit::kProcesses : processes;
   if (config.credit_bytes < 0) config.credit_bytes = CreditBytes(sharers);
   config.small_credit = Credit::Share(config.small_credit, sharers);
-  // The header's field limits the bytes that a message can return.
+  // Header::returned_bytes must be able to hold all credit.
   config.small_credit.bytes = std::min<int64_t>(config.small_credit.bytes, 1 << 30);
   std::unique_ptr<UcxTransport> transport(new UcxTransport(std::move(worker), config, receiver));
   if (Status opened = transport->channel_.Open(); !opened.ok()) return opened;
@@ -116,7 +116,7 @@ void UcxTransport::OnControlMessage(int source, const Header& header,
                     (header.returned_messages == 0 || small_.Regain(header)) &&
                     Dispatch(header, payload);
   if (good) return;
-  OnInvalid(source, "a header that cannot be (magic " + std::to_string(header.magic) + ", type " +
+  OnInvalid(source, "an invalid header (magic " + std::to_string(header.magic) + ", type " +
                          std::to_string(static_cast<int>(header.type)) + ", " +
                          std::to_string(header.payload_bytes) + " payload bytes of which " +
                          std::to_string(payload.size()) + " have come)");
@@ -136,7 +136,7 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
     case MessageType::kLate:
       return comes_along && small_.OnLate(header, payload);
     case MessageType::kCredit:
-      // The caller has taken back the credit of small messages.
+      // OnControlMessage has already regained the credit of small messages.
       return header.total_bytes == 0 || outgoing_.OnCredit(process, header.total_bytes);
     case MessageType::kParting:
       if (header.payload_tag >= kMaxRounds) return false;
@@ -159,7 +159,7 @@ bool UcxTransport::Deliver(Header header, std::span<const std::byte> payload) {
   const bool small = header.payload_bytes <= kEagerBytes;
   const bool on_request = header.type == MessageType::kOnRequest;
   const bool announces = on_request || !small;
-  // The announcement of a large payload says where it lies, if it may be read there.
+  // The announcement of a large payload may carry its addresses (LocatedPayload).
   if (announces ? small && !payload.empty() : std::ssize(payload) != header.payload_bytes) return false;
   Announced announced;
   if (announces) {
@@ -182,7 +182,7 @@ void UcxTransport::OnFragment(int source, const UcxFragment& fragment,
   if (!delivers_ || incoming_.OnFragment(source, fragment, data)) return;
   OnInvalid(source, "bytes " + std::to_string(fragment.offset) + " to " +
                          std::to_string(fragment.offset + std::ssize(data)) +
-                         " of a payload that has no such bytes");
+                         " of a payload, which are not expected");
 }
 
 void UcxTransport::OnInvalid(int source, const std::string& what) {

@@ -1,33 +1,35 @@
-// Messages between processes through UCX, for programs without MPI. The caller exchanges the workers' addresses (by
-// jax.distributed's key-value store).
+// Messages between processes through UCX, for programs without MPI. The caller exchanges the workers' addresses, for
+// instance through jax.distributed's key-value store.
 //
 // All messages are active messages on one connection to each other process (ucx_channel.h):
 //  * Control messages: a header and, up to kEagerBytes, the payload.
-//  * Fragments of announced payloads, with the payload's number and their offset in it. The receiver copies each
-//    to where the runtime has pulled the payload to, so UCX never writes into memory of an operation.
+//  * Fragments of announced payloads, with the payload's number and the fragment's offset in the payload. The
+//    receiver copies each fragment into the destination of the pull, so UCX never writes into memory of an operation.
 //
-// A payload of more than kEagerBytes is announced and sent at once while there is credit (CreditBytes). It lies in
-// the transport's own memory until the runtime pulls it. Credit comes back (kCredit) when that memory is free again,
-// or was not needed. A payload beyond the credit is announced (kOnRequest) and waits at its sender until there is
-// credit, lowest lane first, or until the receiver asks for it (kWant); then it needs no credit. Small messages of
-// kData have credit of their own (transport/small_messages.h). Why credit cannot deadlock:
-// transport/mpi/mpi_transport.h.
+// A payload of more than kEagerBytes is announced, and sent at once while there is credit (CreditBytes). The receiver
+// stores it in the transport's own memory until the runtime pulls it. The receiver returns credit (kCredit) when that
+// memory is free again, or when the pull comes before the payload. A payload beyond the credit is announced
+// (kOnRequest) and waits at its sender until there is credit, lowest lane first, or until the receiver asks for it
+// (kWant); then it needs no credit. Small messages of kData have credit of their own (transport/small_messages.h). Why
+// credit cannot deadlock: transport/mpi/mpi_transport.h.
 //
 // If two processes share a host and the receiver may read the sender's memory, a payload of at least
-// UcxOutgoing::kMinLocatedBytes stays in place. Its announcement (kOnRequest) says where it lies (LocatedPayload),
-// and the runtime copies it from there (StartRead), without the lock. The receiver then tells the sender (kTaken).
-// This takes no credit, as nothing comes unasked. If the read fails, the payload is pulled like any other. The sender
-// revokes a guard before it reuses the memory, so that a reader notices that it was too late, or has read another
-// process by mistake. Control messages use the connection here too, and its end shows that a process has died.
+// UcxOutgoing::kMinLocatedBytes stays in the sender's memory. Its announcement (kOnRequest) gives its addresses
+// (LocatedPayload). The runtime copies it from there (StartRead), without the lock, and the receiver reports the end of
+// the copy to the sender (kTaken). No credit is used, since no bytes of the payload are sent. If the read fails, the
+// payload is pulled like any other. The sender revokes a guard before it reuses the memory. A reader that comes too
+// late, or that reads another process by mistake, finds no valid guard. Control messages use the connection within a
+// host, too. When the connection breaks, the process has died.
 //
-// UCX has a limited part of the payloads at a time, so that control messages do not wait long behind them.
+// The transport hands UCX a limited number of payload bytes at a time, so that control messages do not wait long behind
+// them.
 //
 // Cancel. A pull ends at once. For a send, the transport first revokes the guard and then tells the receiver
-// (kCancelled). UCX still reads the fragments that it has not sent; the send stays pinned until UCX has sent them. If
-// the peer accepts no more bytes, the transport closes the connection, and UCX then completes the fragments.
+// (kCancelled). UCX still reads the fragments that it has not sent, so the send stays pinned until UCX has sent them.
+// If the peer accepts no more bytes, a forced Cancel closes the connection, and UCX then completes the fragments.
 //
 // OnPeerLost reports a process whose connection breaks (kUnavailable), which UCX notices when the other process dies,
-// and a process that sent an invalid message (kDataLoss). Messages without the job's secret are dropped, as their
+// and a process that sent an invalid message (kDataLoss). Messages without the job's secret are dropped, because their
 // sender is unknown.
 #pragma once
 
@@ -58,10 +60,10 @@ struct UcxConfig {
   int64_t credit_bytes = -1;   // per pair of processes; -1: UcxTransport::CreditBytes
   // Credit of small messages per pair, for up to 64 processes (Credit::Share).
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
-  bool grows = false;   // processes may be added: credit does not depend on their number
-  std::chrono::milliseconds peer_timeout = {};   // of silence until a process is lost; zero: no limit
-  // By process: its memory if this process may read it (else null), and whether it reads this process's memory. The
-  // two processes of each pair agree on this. Empty: none.
+  bool grows = false;   // processes may be added, so credit does not depend on their number
+  std::chrono::milliseconds peer_timeout = {};   // silence after which a process is lost; zero: no limit
+  // `memories`, by process: its memory, or null if this process may not read it. `readers`, by process: whether it
+  // reads this process's memory. The two processes of a pair agree on both. Empty: no process reads another's memory.
   UcxIncoming::Memories memories = {};
   std::vector<bool> readers = {};
 };
@@ -95,7 +97,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   }
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
   CancelResult Cancel(int process, Completion* done, const Status& why, bool force) override;
-  // Stops calling UCX: only during its calls does this transport write into an operation's memory.
+  // Stops calling UCX. The transport writes into an operation's memory only during calls of UCX.
   void Freeze(const Status& why) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
@@ -103,7 +105,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
     return channel_.keepalive().on() ? channel_.keepalive().interval() : kNever;
   }
   void Disconnect(int process) override {
-    if (!closed_) channel_.Lose(process, {Code::kUnavailable, "the group goes on without that process"});
+    if (!closed_) channel_.Lose(process, {Code::kUnavailable, "the group continues without that process"});
   }
   Status AddProcesses(const std::vector<std::string>& addresses) override;
   int EventDescriptor() const override { return closed_ ? -1 : channel_.descriptor(); }
@@ -120,8 +122,8 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   bool HasTransfers() const override { return outgoing_.Any() || incoming_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return incoming_.early_bytes(); }
   int64_t MaxHeldBytes() const { return channel_.max_held_bytes(); }
-  // A dissemination barrier of the living processes. Afterwards a broken connection is no loss: all processes have
-  // come to their end.
+  // A dissemination barrier of the processes that are not lost. From its start on, broken connections are not reported:
+  // the other processes are ending, too.
   void ShutdownBarrier(std::chrono::milliseconds patience) override;
 
   // Waits up to `patience` for open sends, closes all connections, and fails the other transfers with kUnavailable.
@@ -140,7 +142,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
 
   UcxTransport(std::unique_ptr<UcxWorker> worker, const UcxConfig& config, Receiver* receiver);
 
-  // True if anything was sent or received.
+  // True if UCX made progress.
   bool Progress();
   void OnControlMessage(int source, const Header& header,
                         std::span<const std::byte> payload) override;
@@ -154,7 +156,7 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   bool Dispatch(const Header& header, std::span<const std::byte> payload);
   bool Deliver(Header header, std::span<const std::byte> payload);
   void OnInvalid(int source, const std::string& what);
-  // The processes that are not lost, with this one.
+  // The processes that are not lost, including this one.
   std::vector<int> Living() const;
 
   Receiver* const receiver_;

@@ -11,12 +11,13 @@
 namespace jaxccomp {
 namespace {
 
-// Each process takes about 8 MiB of shared memory. UCX 1.22 may crash when there is no more, which is soon the case
-// in containers (often 64 MiB).
+// Minimum free shared memory. Each process uses about 8 MiB, and UCX 1.22 may crash when there is no more. Containers
+// often have only 64 MiB.
 constexpr uint64_t kMinSharedMemory = uint64_t{1} << 30;
 
-// UCX's settings. Within a host, connections with error handling use shared memory: files in /dev/shm, which no other
-// user can open. Segments of System V are open to the user's group.
+// The settings of UCX, unless the user has set them. Within a host, connections with error handling use POSIX shared
+// memory: files in /dev/shm that no other user can open. The user's group can open System V segments, so they are
+// excluded.
 std::vector<std::pair<const char*, const char*>> Settings(bool shares_memory) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space("/dev/shm", error);
@@ -28,8 +29,8 @@ Status Failed(const UcxLibrary& ucx, const std::string& call, ucx::Status status
   return {Code::kUnavailable, call + " of UCX " + ucx.version() + " failed: " + ucx.Describe(status)};
 }
 
-// UCX only warns of devices that it does not find, and then reaches no process. OK, or an error that names the first
-// of the comma-separated devices that the machine does not have.
+// Returns an error that names the first of the comma-separated devices that this machine does not have. UCX itself only
+// warns of a missing device, and then reaches no process.
 Status CheckDevices(const std::string& names) {
   for (size_t begin = 0; begin < names.size();) {
     const size_t end = std::min(names.find(',', begin), names.size());
@@ -82,7 +83,7 @@ Status UcxWorker::Start(const std::string& net_devices, bool shares_memory) {
                             "')",
                   status);
   }
-  // Any thread with the engine's lock may call it.
+  // Serialized: any thread that holds the engine's lock may call the worker.
   ucx::WorkerParams params;
   params.field_mask = ucx::WorkerParams::kThreadMode;
   params.thread_mode = ucx::WorkerParams::kSerialized;
