@@ -21,17 +21,19 @@ void InterruptWatch::Check() {
   // Again each time, because the program may have installed a handler since.
   WatchInterrupts();
   const uint64_t interrupts = InterruptCount();
-  if (interrupts != std::exchange(interrupts_, interrupts) && is_held_up_ != nullptr) {
-    // On a worker: the call may take a while.
-    workers_.Run([this, is_held_up = is_held_up_] {
-      if (!is_held_up()) return;
-      const std::lock_guard<std::mutex> lock(lock_.mutex);
-      if (!lock_.stopped) Interrupt();
-    });
-  }
+  if (interrupts == handled_ || judging_ || is_held_up_ == nullptr) return;
+  judging_ = true;
+  // On a worker: the call may take a while.
+  workers_.Run([this, interrupts, is_held_up = is_held_up_] {
+    const bool held_up = is_held_up();
+    const std::lock_guard<std::mutex> lock(lock_.mutex);
+    judging_ = false;
+    // If nothing waits, the program may still begin an operation that keeps the main thread from its handler.
+    if (!held_up || lock_.stopped || Interrupt()) handled_ = interrupts;
+  });
 }
 
-void InterruptWatch::Interrupt() {
+bool InterruptWatch::Interrupt() {
   const auto now = Operation::Clock::now();
   const std::vector<MatchKey> waiting = operations_.KeysOf([&](const Operation& op) {
     return !op.over() && now - op.liveness.last_progress > kStandsStill;
@@ -46,6 +48,7 @@ void InterruptWatch::Interrupt() {
     executor_.Fail(&op, {Code::kAborted, comm.MemberName(op.endpoint->member) +
                                              " was interrupted (SIGINT)" + peers});
   });
+  return !waiting.empty();
 }
 
 }  // namespace jaxccomp

@@ -20,18 +20,21 @@ class InterruptWatch {
 
   // Engine::SetInterruptJudge.
   void SetJudge(std::function<bool()> is_held_up) { is_held_up_ = std::move(is_held_up); }
-  // Call it while operations with other processes are open.
+  // Call it while operations with other processes are open. Call it between operations too, so that an interrupt which
+  // the program handles then does not end a later operation.
   void Check();
 
  private:
-  void Interrupt();
+  // Ends the operations that wait. False: there are none.
+  bool Interrupt();
 
   EngineLock& lock_;
   Executor& executor_;
   Operations& operations_;
   Workers& workers_;
   std::function<bool()> is_held_up_;
-  uint64_t interrupts_ = 0;
+  uint64_t handled_ = 0;   // interrupts that the program's handler has got, or that have ended operations
+  bool judging_ = false;
 };
 
 }  // namespace jaxccomp

@@ -112,6 +112,7 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
     lock.lock();
     return;
   }
+  watchdog_.CheckIdle();
   const auto now = Clock::now();
   const auto quiet = now - last_remote_;
   const bool callers_poll = last_remote_ > last_idle_;

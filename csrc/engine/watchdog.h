@@ -47,6 +47,9 @@ class Watchdog {
     CheckPeers(now);
   }
 
+  // Call it from time to time while no operation is open.
+  void CheckIdle() { interrupts_.Check(); }
+
  private:
   void CheckTimes(Clock::time_point now);
   void CheckPeers(Clock::time_point now);

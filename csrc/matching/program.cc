@@ -107,7 +107,7 @@ void CopyText(const std::string& text, std::span<char> field) {
   if (text.size() >= field.size()) {
     fitting.replace(field.size() / 2 - 4, text.size() - (field.size() - 4), "...");
   }
-  fitting.copy(field.data(), field.size() - 1);
+  field[fitting.copy(field.data(), field.size() - 1)] = '\0';
 }
 
 namespace {

@@ -113,6 +113,18 @@ TEST(PeerMemory_TakesNothingForWhatItIsNot) {
   CHECK(!read(std::numeric_limits<pid_t>::max(), other.mark(), part));
 }
 
+TEST(PeerMemory_ARevokedGuardEndsOneReadOnly) {
+  Guards guards;
+  std::vector<int> values(100, 5), into(100, -1);
+  const Piece place = PieceOf(into, 0, 100);
+  PeerMemory memory(getpid());
+  const GuardMark first = guards.Take();
+  guards.Revoke(first);
+  CHECK(!memory.Read({.guard = first, .parts = {PartOf(values)}}, {&place, 1}));
+  CHECK(memory.usable());
+  CHECK(memory.Read({.guard = guards.Take(), .parts = {PartOf(values)}}, {&place, 1}));
+}
+
 TEST(PeerMemory_GuardsAreNeverAlike) {
   Guards guards;
   PeerMemory own(getpid());

@@ -160,6 +160,21 @@ def interrupted(world):
     assert total(world)[0] == world.size
 
 
+def interrupted_between(world):
+    """An interrupt that the program handles between two operations ends no later operation."""
+    total(world)
+    if world.rank == 0:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+            raise AssertionError("no KeyboardInterrupt")
+        except KeyboardInterrupt:
+            time.sleep(1)
+    else:
+        time.sleep(patience.seconds(4))  # rank 0 waits
+    assert total(world)[0] == world.size
+
+
 def interrupted_by_choice(world):
     """A program that handles or ignores SIGINT is not affected."""
     from mpi4py import MPI

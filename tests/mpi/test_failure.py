@@ -29,7 +29,13 @@ def test_an_exception_is_told_to_all(case):
 
 
 # The number of ranks that print "goes on".
-GOING_ON = {"interrupted": 0, "interrupted_by_choice": 0, "forks": 3, "ends_late": 2}
+GOING_ON = {
+    "interrupted": 0,
+    "interrupted_between": 0,
+    "interrupted_by_choice": 0,
+    "forks": 3,
+    "ends_late": 2,
+}
 
 
 @pytest.mark.parametrize("cases", together(*GOING_ON))

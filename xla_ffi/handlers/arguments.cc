@@ -126,7 +126,8 @@ Result<OpSpec> SpecFromAttributes(const ffi::Dictionary& attributes) {
   spec.program = Text(attributes, "program", &missing);
   spec.thread = Text(attributes, "thread", &missing);
   const size_t pairs = spec.collective == Collective::kSendrecv ? 2 : spec.PointToPoint() ? 1 : 0;
-  if (!missing.names.empty() || spec.pairs.size() < pairs) {
+  if (missing.names.empty() && spec.pairs.size() < pairs) missing.names = "pairs";
+  if (!missing.names.empty()) {
     return Status(Code::kInvalidArgument,
                   "a call of jaxccomp_collective lacks the attributes " + missing.names +
                       ": it was lowered by another version of jaxccomp");

@@ -20,6 +20,8 @@ namespace {
 constexpr auto kPatience = std::chrono::milliseconds(250);
 // Number of pending calls that the main thread has run.
 std::atomic<uint64_t> came{0};
+// Whether one is queued: Python's queue is short.
+std::atomic<bool> queued{false};
 // Number of calls of EndWithin and EndInTime. Each cancels the thread of an earlier EndWithin.
 std::atomic<uint64_t> ends{0};
 
@@ -49,8 +51,12 @@ bool IsHeldUp() {
     if (!RaisesKeyboardInterrupt()) return false;
   }
   // Runs in the main thread, after signal handlers, as soon as the thread runs Python code.
-  auto come = [](void*) { return static_cast<int>((came.fetch_add(1), 0)); };
-  if (Py_AddPendingCall(come, nullptr) != 0) return false;
+  const auto come = [](void*) {
+    queued = false;
+    came.fetch_add(1);
+    return 0;
+  };
+  if (!queued.exchange(true) && Py_AddPendingCall(come, nullptr) != 0) return queued = false;
   std::this_thread::sleep_for(kPatience);
   return came.load() == before;
 }

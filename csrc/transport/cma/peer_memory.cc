@@ -90,23 +90,25 @@ std::optional<LocatedPayload> LocatedPayload::Unpack(std::span<const std::byte> 
 
 // --- Reading ------------------------------------------------------------------------------------
 
-bool PeerMemory::Has(const GuardMark& guard) const {
+bool PeerMemory::Has(const GuardMark& guard) const { return guard.value != 0 && WordOf(guard) == guard.value; }
+
+std::optional<uint64_t> PeerMemory::WordOf(const GuardMark& guard) const {
   uint64_t found = 0;
   const iovec here{&found, sizeof(found)};
   const iovec there{reinterpret_cast<void*>(guard.address), sizeof(found)};
-  return guard.value != 0 &&
-         process_vm_readv(pid_, &here, 1, &there, 1, 0) == static_cast<ssize_t>(sizeof(found)) &&
-         found == guard.value;
+  if (process_vm_readv(pid_, &here, 1, &there, 1, 0) != static_cast<ssize_t>(sizeof(found))) return std::nullopt;
+  return found;
 }
 
 bool PeerMemory::Read(const LocatedPayload& from, std::span<const Piece> into) {
   if (!usable_) return false;
-  if (Copy(from, into)) {
-    // Read the guard after the payload, so that it is valid for the whole copy.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (Has(from.guard)) return true;
-  }
-  usable_ = false;
+  const bool copied = Copy(from, into);
+  // Read the guard after the payload, so that it is valid for the whole copy.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::optional<uint64_t> word = WordOf(from.guard);
+  if (copied && from.guard.value != 0 && word == from.guard.value) return true;
+  // A revoked guard is 0: the sender has cancelled this payload only.
+  if (word != 0) usable_ = false;
   return false;
 }
 

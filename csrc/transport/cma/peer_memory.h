@@ -45,12 +45,14 @@ class PeerMemory {
   // Whether the process holds this guard. Then it is the process that announced the guard, and its memory is readable.
   // Any thread may call Has and Read.
   bool Has(const GuardMark& guard) const;
-  // Copies the payload into pieces of the same total size. False: the read failed, `into` is undefined, and later
-  // reads fail.
+  // Copies the payload into pieces of the same total size. False: the read failed, and `into` is undefined.
+  // Later reads fail too, unless the sender has revoked the guard.
   bool Read(const LocatedPayload& from, std::span<const Piece> into);
   bool usable() const { return usable_; }
 
  private:
+  // The guard's word; none if it cannot be read.
+  std::optional<uint64_t> WordOf(const GuardMark& guard) const;
   bool Copy(const LocatedPayload& from, std::span<const Piece> into) const;
 
   const pid_t pid_;

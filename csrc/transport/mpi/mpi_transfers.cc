@@ -145,19 +145,21 @@ bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer
   size_t first_cancelled = units.size();
   while (first_cancelled > 0 && CancelReceive(units[first_cancelled - 1])) --first_cancelled;
   std::byte* at = elsewhere.get();
+  transfer->kept = std::move(elsewhere);
   for (size_t i = first_cancelled; i < units.size(); ++i) {
     Unit& unit = *units[i];
     const int error =
         world_.mpi->Irecv(at, unit.bytes, world_.config.byte_type, transfer->process, unit.tag,
                           world_.config.comm, &unit.request.handle);
     if (error != 0) {
+      // This unit and the following ones have no receive any more.
+      for (; i < units.size(); ++i) units[i]->request = {.over = true, .error = error};
       world_.Lose(transfer->process, world_.Error("MPI_Irecv", transfer->process, error));
       return false;
     }
     unit.data = at;
     at += unit.bytes;
   }
-  transfer->kept = std::move(elsewhere);
   return first_cancelled == 0;
 }
 
@@ -180,7 +182,10 @@ void MpiTransfers::Close(const Status& why, MpiWorld::Clock::time_point deadline
       MpiHandle* const request = &unit.request.handle;
       const bool free = over || (receives ? world_.EndReceive(request, deadline) : finalized);
       if (!over && !receives && !finalized) static_cast<void>(world_.mpi->RequestFree(request));
-      if (!free) static_cast<void>(transfer->staging.release());
+      if (!free) {
+        static_cast<void>(transfer->staging.release());
+        static_cast<void>(transfer->kept.release());
+      }
       if (transfer->status.ok()) transfer->status = why;
       FinishUnit(transfer, Status::Ok());
     }

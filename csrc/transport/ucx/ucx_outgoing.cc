@@ -44,6 +44,7 @@ void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece>
   if (outgoing == nullptr) return;
   if (at_once) {
     peer.credit.Spend(header.payload_bytes);
+    outgoing->at_once = true;
     return Start(process, outgoing, /*on_credit=*/true);
   }
   if (peer.credit.MayCover(header.payload_bytes)) peer.outgoing.WaitTurn(outgoing->number);
@@ -245,7 +246,11 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
   if (outgoing->status.ok()) outgoing->status = why;
   outgoing->cancelled = outgoing->handed_bytes < outgoing->bytes;
   if (outgoing->fragments_open == 0) {
+    // The receiver does not know of credit that no fragment has announced, so it will not return it.
+    const bool unknown = outgoing->on_credit && !outgoing->at_once && outgoing->handed_bytes == 0;
+    if (unknown) peer.credit.Regain(outgoing->bytes);
     FinishIfOver(process, outgoing);
+    if (unknown) SendWaiting(process);
     return CancelResult::kDone;
   }
   // UCX reads the open fragments until it has sent them, or until the connection is closed.

@@ -67,6 +67,7 @@ class UcxOutgoing {
     GuardMark guard{};            // set while the receiver may read the payload in place
     bool started = false;
     bool on_credit = false;
+    bool at_once = false;         // announced as sent on credit; otherwise its first fragment announces that
     size_t piece = 0;             // where the next fragment begins
     int64_t piece_offset = 0;
     int64_t handed_bytes = 0;     // handed to UCX so far
