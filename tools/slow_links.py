@@ -42,7 +42,7 @@ def coded_bytes(codec: str | None) -> float:
 
 
 def sent_bytes(codec: str | None, every: int, ranks: int) -> float:
-    """Bytes that a rank sends per parameter and inner step, in an allreduce (None: allgather)."""
+    """Bytes that a rank sends per parameter and inner step, by allreduce (None: by allgather)."""
     times = ranks - 1 if codec is None else 2 * (ranks - 1) / ranks
     return times * coded_bytes(codec) / every
 

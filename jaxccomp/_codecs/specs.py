@@ -54,8 +54,8 @@ class ErrorBound:
     For finite ``|x| <= range``,
     ``|decoded - x| <= relative * |x| + block * max|block| + absolute``, where the maximum is over
     the block of ``block_values`` consecutive values around ``x`` (0: over its chunk). Values beyond
-    ``range`` become infinite. With ``keeps_nonfinite``, NaN and infinity are kept; otherwise a block
-    that has one decodes to NaN completely, so that NaN and infinity are never hidden.
+    ``range`` become infinite. With ``keeps_nonfinite``, NaN and infinity are kept. Otherwise a
+    block that has one decodes to NaN completely, so that NaN and infinity are never hidden.
     """
 
     relative: float

@@ -27,8 +27,8 @@ SCAN = "scan"
 SHARD_MAP = "shard_map"
 WHILE = "while"
 
-# Maps a primitive's name to the function in jax.lax, and the function's arguments to the primitive's
-# parameters. A primitive without _GROUPS has no parameter for groups.
+# Maps a primitive's name to its function in jax.lax, and the arguments of this function to the
+# primitive's parameters. A primitive without _GROUPS has no parameter for groups.
 _GROUPS = {"axis_index_groups": "axis_index_groups"}
 _ALL_GATHER = {"axis_name": "axis_name", "axis": "all_gather_dimension", "tiled": "tiled"}
 _COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {

@@ -33,10 +33,10 @@ _of_this_package: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 def step(number: int) -> None:
     """Sets the step number of this thread's next launches, for the option ``check_launches``.
 
-    With the option on, ranks compare the number at each launch of a program with collectives, and at
-    each operation or message on an ordered communicator. If numbers differ, all ranks get an error
-    that names both. This finds a rank that skips one of the equal launches of a loop, which the
-    engine cannot detect otherwise. Without the option the number has no effect.
+    With the option on, ranks compare the number at each launch of a program with collectives, and
+    at each operation or message on an ordered communicator. If numbers differ, all ranks get an
+    error that names both. This finds a rank that skips one of the equal launches of a loop, which
+    the engine cannot detect otherwise. Without the option the number has no effect.
 
     Args:
       number: any integer, the same on all ranks at the same step.
@@ -97,7 +97,7 @@ def launch_place() -> str:
 
 
 def _this_thread() -> threading.Thread | None:
-    """The current thread; None for XLA's threads: ``current_thread`` would leak a dummy for each."""
+    """The current thread; None for XLA's threads, for which ``current_thread`` leaks a dummy."""
     ident, main = threading.get_ident(), threading.main_thread()
     if ident == main.ident:
         return main

@@ -75,8 +75,8 @@ def _time(call: Callable[[], Any], count: int) -> float:
 # The time of an isolated operation predicts its cost in a program poorly: in a program, ranks reach
 # it at different times, and the transport shares the cores with the computation.
 
-# A step computes for some milliseconds on a core, and exchanges 1 MiB of gradients and twice (forward
-# and backward) 0.5 MiB of activations.
+# A step computes for some milliseconds on a core, and exchanges 1 MiB of gradients and twice
+# (forward and backward) 0.5 MiB of activations.
 _FEATURES, _LAYERS, _ROWS = 256, 4, 512
 _ROUNDS, _MAX_STEPS, _MIN_STEPS, _ROUND_SECONDS = 3, 20, 3, 1.0
 

@@ -33,8 +33,8 @@ _FIRST_BYTES, _MAX_BYTES = 1 << 20, 64 << 20
 # be measured.
 _MAX_BYTES_IN_MEMORY = 16 << 20
 _LINK_SECONDS = 0.25  # target duration of a transfer
-# If all links are within this fraction of the median, the profile gives them the median: the planner
-# then simulates one host for all.
+# If all links are within this fraction of the median, the profile gives them the median, so that
+# the planner simulates one host for all.
 _ALIKE = 0.15
 # Assumed CPU time of a message at both ends, subtracted from the measured latency: at each end
 # processor_seconds and a task, by the defaults of jaxccomp.schedules.

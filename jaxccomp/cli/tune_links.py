@@ -205,7 +205,8 @@ def _check(clusters: Sequence[schedules.Cluster], paths: Sequence[str]) -> None:
     for cluster, path in zip(clusters, paths, strict=True):
         if not cluster.step_seconds:
             raise errors.InvalidArgumentError(
-                f"{path} has no time of a training step (step_seconds): measure it with `tune links`."
+                f"{path} has no time of a training step (step_seconds): measure it with "
+                "`tune links`."
             )
     hosts = [
         [(each.ranks, each.cores) for each in cluster.hosts for _ in range(each.count)]

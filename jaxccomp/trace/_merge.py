@@ -166,8 +166,8 @@ def merge(output: str | os.PathLike[str], *traces: str | os.PathLike[str]) -> Me
         raise errors.InvalidArgumentError("merge needs the traces of one rank or more.")
     if os.path.exists(output):
         raise errors.InvalidArgumentError(
-            f"{os.fspath(output)!r} exists already. The first argument is the file to write: remove "
-            "the file, or name another one."
+            f"{os.fspath(output)!r} exists already. The first argument is the file to write: "
+            "remove the file, or name another one."
         )
     timelines = _checked([(os.fspath(path), read(path)) for path in traces])
     messages = _messages(timelines)

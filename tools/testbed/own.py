@@ -25,7 +25,8 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _SUMS = ("allreduce", "reduce_scatter")
 _SAME_EVERYWHERE = ("bcast", "allreduce", "allgather")
 # A baseline, not a codec: indices and new values of the changed weights, zstd -3 (PULSE, arXiv
-# 2602.03839). The root encodes, the same chain broadcasts the bytes, and each rank applies them.
+# 2602.03839). The root encodes, a raw bcast by the same algorithm sends the bytes, and each rank
+# applies them.
 INDEX_VALUE_ZSTD = "index_value_zstd"
 
 # name: (function, whether a rank's input has one row for each rank)
@@ -62,9 +63,9 @@ def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.
 
 
 def _updates(update: Callable[..., Any], states: tuple[Any, Any]) -> Callable[[], Any]:
-    """A function whose calls alternate between the two states, as updates in training.
+    """A function whose calls alternate between the two states, like updates in training.
 
-    A call's result is the next call's reference, whose memory it reuses.
+    The result of a call is the donated reference of the next call.
     """
     held = [jnp.copy(states[1])]
     turns = itertools.cycle(states)
@@ -102,11 +103,11 @@ def _index_value_zstd(x: np.ndarray, ref: np.ndarray, algorithm: str) -> Callabl
 
 
 def coding_seconds(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> float:
-    """Lower bound for coding in a broadcast of ``x`` with ``ref`` by ranks of one machine.
+    """Lower bound of the coding time of a broadcast of ``x`` with ``ref`` on one machine's ranks.
 
     The root encodes and all others decode, each rank on one core at a time. The root measures the
-    speed of one core, on values in memory rather than in the cache, while the other ranks sleep.
-    Checksums of references are not included.
+    rates of one core, on values in memory instead of the cache, while the other ranks sleep. The
+    bound does not include checksums of references.
     """
     rates = None
     if comm.Get_rank() == 0:
