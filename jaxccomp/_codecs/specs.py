@@ -204,8 +204,8 @@ def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
     text, name = canonical(codec), dtype_name(dtype)
     if (own := find_custom(text)) is not None:
         raise errors.InvalidArgumentError(
-            f"codec {text!r} is the registered codec {own.source}, whose bound is unknown; its "
-            f"description of its error: {own.info.error or 'none'}."
+            f"codec {text!r} is the registered codec {own.source}, whose bound is unknown; its own "
+            f"description of the error: {own.info.error or 'none'}."
         )
     valid = engine.load().describe_codec(text)["dtypes"]
     if name not in valid:
