@@ -78,7 +78,7 @@ def loads(data: bytes, place: str) -> Any:
         return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise errors.InvalidArgumentError(
-            f"{place} is not valid JSON: {error}. The file may be truncated: write it again."
+            f"{place} is not JSON: {error}. The file may be truncated: write it again."
         ) from None
 
 

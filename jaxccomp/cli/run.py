@@ -119,7 +119,7 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if arguments.mps and arguments.hosts:
         raise errors.InvalidArgumentError(
-            f"--mps starts MPS on this machine only. With --hosts, start `{mps.CONTROL} -d` on "
+            f"--mps starts the MPS of this machine only. With --hosts, start `{mps.CONTROL} -d` on "
             "each host and omit --mps: CUDA finds the daemon."
         )
     if not arguments.hosts and not os.path.isfile(arguments.script):
