@@ -124,7 +124,7 @@ def sheet(graph: Graph, folder: str) -> dict[str, set[str]]:
     return found
 
 
-def circles(graph: Graph) -> list[str]:
+def cycles(graph: Graph) -> list[str]:
     """The nodes that are on a cycle, or on a path between two cycles; sorted."""
     # Remove nodes that do not lead to a cycle.
     left = {name: set(below) for name, below in graph.items()}
@@ -155,7 +155,7 @@ def main() -> None:
     sheet = rooms(graph)
     arrows = sum(map(len, sheet.values()))
     print(f"{len(graph)} files in {len(sheet)} rooms, {arrows} arrows between rooms")
-    print(f"cycles of files: {circles(graph) or 'none'}; of rooms: {circles(sheet) or 'none'}")
+    print(f"cycles of files: {cycles(graph) or 'none'}; of rooms: {cycles(sheet) or 'none'}")
     for number, level in enumerate(levels(sheet)):
         for room in level:
             print(f"{number:3d}  {room} <- {' '.join(sorted(sheet[room])) or '-'}")

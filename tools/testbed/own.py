@@ -203,14 +203,14 @@ def allowed(x: np.ndarray, bound: codecs.ErrorBound) -> np.ndarray:
         blocks = -(-size.size // bound.block_values)
         padded = np.zeros(blocks * bound.block_values, size.dtype)
         padded[: size.size] = size
-        most = padded.reshape(blocks, -1).max(axis=1)
+        greatest = padded.reshape(blocks, -1).max(axis=1)
         # The codec's block of a value lies within the value's block here and its two neighbours.
-        around = np.pad(most, 1)
-        most = np.maximum(np.maximum(around[:-2], around[2:]), most)
-        most = np.repeat(most, bound.block_values)[: size.size]
+        around = np.pad(greatest, 1)
+        greatest = np.maximum(np.maximum(around[:-2], around[2:]), greatest)
+        greatest = np.repeat(greatest, bound.block_values)[: size.size]
     else:
-        most = size.max(initial=0.0) if bound.block else 0.0
-    return size * bound.relative + most * bound.block + bound.absolute
+        greatest = size.max(initial=0.0) if bound.block else 0.0
+    return size * bound.relative + greatest * bound.block + bound.absolute
 
 
 def timeline(step: Callable[[], Any]) -> jcc.trace.Timeline:
