@@ -62,7 +62,7 @@ def register_effects() -> None:
 def drop_failed_tokens() -> None:
     """Make JAX drop a failed token once it has raised.
 
-    JAX before 0.12 keeps it, so that every later ordered operation raises as well.
+    JAX before 0.12 keeps a failed token, so that every later ordered operation raises as well.
     """
     if jax.__version_info__ >= (0, 12):
         return

@@ -66,7 +66,7 @@ def _row(
         "hosts": given.hosts,
         "link": given.link,
         "codec": codec,
-        # The median over all ranks: they wait for each other in every step.
+        # Ranks wait for each other in every step, so the median over all ranks is a step's time.
         "seconds": round(statistics.median(s for each in said for s in each["seconds"]), 5),
         "sent_bytes_per_step": round(statistics.mean(each["sent"] for each in said)),
         "loss": round(statistics.mean(each["loss"] for each in said), 4),

@@ -198,7 +198,7 @@ def _line(
     said = [each for one in found for each in one.said]
     steps = sum(one.said[0]["steps"] for one in found)
     return line | {
-        # The median over all ranks: they wait for each other in every step.
+        # Ranks wait for each other in every step, so the median over all ranks is a step's time.
         "seconds": scenario.rounded(statistics.median(s for each in said for s in each["seconds"])),
         # Mean per host, including the traffic of compilation and evaluation.
         "received_bytes_per_step": round(

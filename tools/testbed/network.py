@@ -117,7 +117,7 @@ def remove(namespaces: Iterable[str]) -> None:
     namespaces = [each for each in namespaces if (_NAMESPACES / each).exists()]
     kill(namespaces)
     for each in namespaces:
-        # This also deletes the namespace's ends of the links, and each end its peer.
+        # Deleting a namespace deletes its ends of the links, and with each end the end's peer.
         subprocess.run(["ip", "netns", "delete", each], capture_output=True)
 
 

@@ -31,7 +31,7 @@ def averaged(params: Any, comm: jcc.Communicator) -> Any:
 
 @jax.jit
 def moved(params: Any, x: jax.Array, y: jax.Array) -> Any:
-    """One step of gradient descent on this member's data; it does not change "ballast"."""
+    """One step of gradient descent on this member's data; the loss does not use "ballast"."""
     gradient = jax.grad(lambda p: jnp.mean((x @ p["w"] + p["b"] - y) ** 2))(params)
     return jax.tree.map(lambda p, g: p - 0.02 * g, params, gradient)
 

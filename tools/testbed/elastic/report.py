@@ -65,9 +65,10 @@ def summary(
 def steps_with_different_bits(logs: Sequence[Sequence[Line]]) -> int:
     """The number of steps after which members had different bits.
 
-    All members of a step, and all that continue after it, must have the same bits. One exception: a
-    process that was stopped during a step may finish it after the others have repeated the step
-    without it. It is then cut off, and gets new parameters when it joins again.
+    All members of a step, and all members that continue after it, must have the same bits. One
+    exception: a process that was stopped during a step may finish the step after the others have
+    repeated it without this process. The process is then cut off, and gets new parameters when it
+    joins again.
     """
     hashes: dict[tuple[int, str], set[str]] = {}
     for log in logs:
