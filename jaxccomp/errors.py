@@ -33,7 +33,7 @@ class UnknownAxisError(UnknownNameError, NameError):
 
 
 class NameTakenError(InvalidArgumentError):
-    """A codec, algorithm or backend is registered under a name that is taken or not valid."""
+    """A codec, algorithm or backend was registered under a name that is taken or invalid."""
 
 
 class UnsupportedDTypeError(JaxccompError, TypeError):

@@ -70,11 +70,11 @@ def diff(before: Plans | str | os.PathLike[str], after: Plans | str | os.PathLik
     """Compares two sets of plans.
 
     Args:
-      before: plans, or a file.
+      before: plans, or the path of a file of plans.
       after: likewise.
 
     Returns:
-      The calls that one of them lacks, or that run differently; false if there are none.
+      The calls that one set lacks, or that run differently; false if there are none.
 
     Raises:
       InvalidArgumentError: for a file that cannot be read or has an invalid value.

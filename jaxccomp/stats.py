@@ -29,13 +29,12 @@ class OperationStats:
       value_bytes: the size of its operands.
       sent_bytes: encoded bytes sent.
       remote_bytes: the part of ``sent_bytes`` that left the process.
-      peak_bytes: the maximum temporary memory of one call: scratch, encoded values, and unexpected
-        messages of other hosts buffered at the same time. Lossless and sparse codecs need a
-        workspace per thread in addition.
-      bound_bytes: the limit of that call's temporary memory: 4 chunks for each rank that it
-        exchanges values with. Unexpected messages are at most 1 MiB per process of another host,
-        for all operations together.
-      seconds: from the start of each call to its end, summed, also over concurrent calls.
+      peak_bytes: the maximum temporary memory of one call: scratch, encoded values, and payloads of
+        other hosts that arrived early. Lossless and sparse codecs also need a workspace per thread.
+      bound_bytes: the limit of the scratch and encoded values of the call of ``peak_bytes``: 4
+        chunks for each rank that it exchanges values with. Payloads that arrive early are limited
+        for all operations together: 4 MiB per process of another host, 64 MiB in total.
+      seconds: the sum over all calls of the time from start to end, also of concurrent calls.
     """
 
     calls: int = 0
@@ -92,7 +91,7 @@ class LoggedCall:
     Attributes:
       operation: "allreduce", for instance; "others" for all call sites beyond 4096.
       reduce_op: "sum" or another reduction; "" without a reduction.
-      root: of rooted collectives; else -1.
+      root: root of a rooted collective; else -1.
       operands: shapes and dtypes, such as "float32[8,4], int32[]".
       where: the line of the program, such as "train.py:41".
       communicator: its name; "" for a call along axes.
@@ -102,17 +101,17 @@ class LoggedCall:
       codec: a spec; "raw" for none.
       calls: completed calls, counted per device.
       failed: the part of ``calls`` that raised an error, or was refused after an error of the
-        communicator. Bytes of failed calls are counted, their seconds are not.
+        communicator. Sums of bytes include failed calls, sums of seconds do not.
       operand_bytes: the size of the operands of all calls.
       sent_bytes: encoded bytes that this process has sent, without message headers.
       remote_bytes: the part of ``sent_bytes`` that left the process.
       received_bytes: encoded bytes received, without message headers.
-      seconds: from the start of each call here to its end, summed.
+      seconds: the sum over all calls of the time from start to end on this rank.
       wait_seconds: the part of ``seconds`` before the first message of another rank arrived: a
-        lower bound for the time spent waiting for slower ranks; 0 if it receives nothing.
-      median_seconds: of the last 64 calls. The first call of a program takes longer, since ranks
-        compare the program.
-      max_seconds: of the slowest call.
+        lower bound for the time spent waiting for slower ranks; 0 if this rank receives nothing.
+      median_seconds: the median of the last 64 calls. The first call of a program takes longer,
+        since ranks compare the program.
+      max_seconds: the time of the slowest call.
     """
 
     operation: str
@@ -187,7 +186,7 @@ class CallLog:
 
 _HEAD = (
     *("line", "operation", "ranks", "communicator", "backend", "algorithm", "codec", "calls"),
-    *("operands", "sent", "received", "seconds", "waiting", "median", "most"),
+    *("operands", "sent", "received", "seconds", "waiting", "median", "max"),
 )
 
 
@@ -224,7 +223,7 @@ def get() -> Stats:
 
 
 def log() -> CallLog:
-    """A row for each call site that has run; empty before the first and without the engine.
+    """A row for each call site that has run; empty before the first call and without the engine.
 
     The cost per call is too small to measure. Collectives that run as ``jax.lax`` collectives
     (``backend="xla"``) have no rows, since the engine does not run them.

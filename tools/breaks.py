@@ -3,9 +3,9 @@
     python tools/breaks.py --work FOLDER --output docs/results/breaks.json [--only WORD] [--new]
 
 Each row of BREAKS replaces a text of one file in a clone of this checkout, and runs the command
-that must fail. If that command passes, the other commands of `make test` are tried. Results of rows
-that do not run stay in the output file. A row whose text is no longer in its file is an error:
-update the table when sources change.
+that must fail. If that command passes, the other commands of `make test` run. The output file keeps
+the results of rows that do not run. A row whose text is no longer in its file is an error: update
+the table when sources change.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BREAKS = (
     # collective/
     Break("a forwarded chunk goes one rank too far", "test-cpp", "csrc/collective/bcast.cc",
           "const int next = flow.Peer(1), previous", "const int next = flow.Peer(2), previous"),
-    Break("one rank takes a part of an allreduce for another's", "test-cpp",
+    Break("one rank reduces another rank's part of an allreduce", "test-cpp",
           "csrc/collective/allreduce.cc", "owned[Shifted(first, i % ranks, ranks)]",
           "owned[Shifted(first, (i + (flow.rank == 4)) % ranks, ranks)]"),
     Break("the default of a collective is another algorithm", "test-cpp",
@@ -58,36 +58,37 @@ BREAKS = (
           "0x82f63b78", "0x82f63b79"),
     Break("a bitwise or is an exclusive one", "test-cpp", "csrc/reduce/kernels.inl",
           "static_cast<T>(a | b)", "static_cast<T>(a ^ b)"),
-    Break("a residual leaves out what was lost before", "test-cpp", "csrc/reduce/residual.cc",
+    Break("a residual omits the residual before it", "test-cpp", "csrc/reduce/residual.cc",
           "if (before != nullptr) widen(old, At(before, offset_bytes), n);", ""),
     Break("a codec of a small range codes partial sums", "test-cpp", "csrc/collective/flow.cc",
           "codes_partial_(problem.coded && !problem.bounded)", "codes_partial_(problem.coded)"),
     # matching/
     Break("launches that were skipped are not counted", "test-cpp", "csrc/matching/launches.cc",
           "const uint32_t skipped = Distance(last, run_id) - 1;", "const uint32_t skipped = 0;"),
-    Break("programs differ, and are taken for equal", "test-cpp", "csrc/matching/program.cc",
+    Break("different programs compare as equal", "test-cpp", "csrc/matching/program.cc",
           "ForEachIn(comm, [&](const Member& m) { sum += m.id; });",
           "ForEachIn(comm, [&](const Member&) { sum += 1; });"),
-    Break("what a rank has kept is forgotten when it is taken", "test-cpp",
+    Break("the last unexpected message of a launch does not remove the launch", "test-cpp",
           "csrc/matching/early_messages.cc",
           "if (--found->second.count == 0) launches_.erase(found);", "--found->second.count;"),
     # execution/ and engine/
-    Break("tasks wait for no memory", "test-cpp", "csrc/execution/memory_budget.cc",
+    Break("tasks ignore the memory limit", "test-cpp", "csrc/execution/memory_budget.cc",
           "return bytes == 0 ||", "return bytes >= 0 ||"),
     Break("a failed operation never forces its transfers to end", "test-cpp",
           "csrc/engine/watchdog.cc", "kFailureGrace = std::chrono::seconds(1)",
           "kFailureGrace = std::chrono::seconds(600)"),
-    Break("a deadline is judged before what has come is read", "test-cpp",
+    Break("the watchdog checks deadlines before it reads arrived messages", "test-cpp",
           "csrc/engine/watchdog.cc", "  if (!late.empty()) failures_.ReadNews();\n", ""),
-    Break("a report of a third process proves its end", "test-cpp", "csrc/engine/failures.cc",
+    Break("a report by a third process marks a process as failed", "test-cpp",
+          "csrc/engine/failures.cc",
           "if (!itself && group_agrees_) return Report", "if (false) return Report"),
-    Break("a process that has gone is believed", "test-cpp", "csrc/engine/failures.cc",
+    Break("failure notices of a failed process are accepted", "test-cpp", "csrc/engine/failures.cc",
           "if (teller != nullptr && teller->dead) return;", "static_cast<void>(teller);"),
     Break("a dropped process stays connected", "test-cpp", "csrc/engine/failures.cc",
           "  if (wire_.HasRemote()) wire_.remote()->Disconnect(process);\n", ""),
-    Break("nobody asks whether a message is missing", "test-cpp",
+    Break("no probe asks whether a message is missing", "test-cpp",
           "csrc/engine/deadlock_detector.cc", "  SendProbes(op, /*alone=*/false);\n", ""),
-    Break("memory is given back while somebody is in it", "test-cpp", "csrc/execution/executor.cc",
+    Break("memory is freed while a transfer uses it", "test-cpp", "csrc/execution/executor.cc",
           "if (op->in_flight > 0 || (!op->failed() &&",
           "if (!op->failed() && (op->in_flight > 0 ||"),
     # transport/
@@ -118,9 +119,9 @@ BREAKS = (
     Break("vmap moves the batch dimension to the front", "test-spmd",
           "jaxccomp/_primitives/batching.py", "x = jnp.moveaxis(x, dim, place)",
           "x = jnp.moveaxis(x, dim, 0)"),
-    Break("feedback with other operations than sums", "test-spmd",
+    Break("error feedback accepts operations other than sums", "test-spmd",
           "jaxccomp/_api/error_feedback.py", "if op not in _REDUCTIONS:", "if not op:"),
-    Break("half types travel as they are in partial sums", "test-spmd",
+    Break("partial sums of half types are not sent as float32", "test-spmd",
           "jaxccomp/_primitives/wide_sums.py", "return halves and sums_partially",
           "return False and sums_partially"),
     Break("each rank draws its own places of randomk", "test-spmd",
@@ -129,13 +130,13 @@ BREAKS = (
     Break("a state keeps a step that is not finite", "test-spmd",
           "jaxccomp/_api/error_feedback.py", "return jnp.where(finite, after, before)",
           "return after"),
-    Break("what rounding a result loses is in no residual", "test-spmd",
+    Break("the rounding error of a result is not in the residual", "test-spmd",
           "jaxccomp/_api/error_feedback.py", "return x - x.astype(dtype).astype(x.dtype)",
           "return jnp.zeros_like(x)"),
     Break("processes of a job are not killed", "test-mpi", "jaxccomp/launch/leftovers.py",
           "os.kill(pid, signal.SIGKILL)", "os.kill(pid, 0)"),
     # Architecture
-    Break("matching knows the engine", "test-unit", "csrc/matching/registry.cc",
+    Break("matching includes a header of the engine", "test-unit", "csrc/matching/registry.cc",
           '#include "matching/registry.h"\n',
           '#include "matching/registry.h"\n#include "engine/awaited.h"\n'),
     Break("an API is not exported", "test-unit", "jaxccomp/__init__.py", '"barrier",', ""),
@@ -150,7 +151,7 @@ def run(command: str, folder: pathlib.Path) -> tuple[bool, str]:
     )
     text = done.stdout + done.stderr
     if "subprocess-exited-with-error" in text or "ninja: build stopped" in text:
-        raise SystemExit(f"it does not compile: mend the table\n{text[-2000:]}")
+        raise SystemExit(f"the fault does not compile: correct its row\n{text[-2000:]}")
     said = re.search(r"^(FAILED .*|.*error: .*|\S+:\d+: .*|ERROR .*)$", text, re.MULTILINE)
     shown = said[0][:200] if said else text[-200:]
     return done.returncode != 0, shown.replace(f"{folder}/", "")
@@ -161,7 +162,7 @@ def try_one(each: Break, folder: pathlib.Path) -> dict[str, object]:
     path = folder / each.path
     whole = path.read_text(encoding="utf-8")
     if each.old not in whole:
-        raise SystemExit(f"{each.name}: {each.path} has no {each.old!r}: mend the table")
+        raise SystemExit(f"{each.name}: {each.path} has no {each.old!r}: correct the row")
     begun = time.monotonic()
     path.write_text(whole.replace(each.old, each.new, 1), encoding="utf-8")
     try:
@@ -186,8 +187,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder of the clone")
     parser.add_argument("--output", type=pathlib.Path, required=True)
-    parser.add_argument("--only", default="", help="rows whose name, path or command has this")
-    parser.add_argument("--new", action="store_true", help="only rows that the output has not")
+    parser.add_argument("--only", default="", help="text in the name, path or command of a row")
+    parser.add_argument("--new", action="store_true", help="only rows without a result")
     arguments = parser.parse_args()
     if not arguments.work.exists():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(arguments.work)], check=True)

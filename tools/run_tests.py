@@ -41,7 +41,7 @@ ALL = bool(os.environ.get("JAXCCOMP_TEST_ALL"))
 
 
 def _library(venv: str, pattern: str) -> str:
-    """Path of a shared library in an installed wheel; C++ tests do not search there."""
+    """Path of a shared library in an installed wheel, since C++ tests do not search wheels."""
     found = sorted((ROOT / venv).glob(f"lib/python*/site-packages/{pattern}"))
     return str(found[0]) if found else ""
 
@@ -121,12 +121,12 @@ def files(folder: str, names: str) -> list[str]:
 UNIT_OF_NEWEST = files("unit", "traced_codecs export")
 SPMD_OF_NEWEST = files("spmd", "contract lax surroundings")
 PLACES_OF_NEWEST = {"JAXCCOMP_TEST_PLACES": os.environ.get("JAXCCOMP_TEST_PLACES", "3-check_vma")}
-# Tests that run on both planes run on one plane with each JAX: test_ops on the native plane with
-# the oldest JAX and on the XLA plane with the newest, test_lax the other way round.
+# The tests of both planes run one plane with each JAX: test_ops the native plane with the oldest
+# JAX and the XLA plane with the newest, test_lax the other way round.
 SPMD_HERE = (
     "not (xla and test_ops or test_lax)" if HAS_NEWEST else "not (xla and (test_ops or test_lax))"
 )
-# The contract tests on 3 ranks run with Open MPI, on 2 ranks with the newest JAX.
+# The contract tests (every_rank) on 3 ranks run with Open MPI, on 2 ranks with the newest JAX.
 MPI_HERE = "not (every_rank and (2 or 3))" if HAS_NEWEST else "not (every_rank and 3)"
 MPI_OF_NEWEST = "every_rank and 2"
 # Tests that depend on the MPI implementation.
@@ -157,8 +157,8 @@ TEST = {
     # jax.distributed without MPI: the UCX transport, the contract, processes that die.
     "ucx": Part(104, [program("jaxccomp_ucx_tests", env=LIBUCP), pytest(UCX, "tests/ucx")]),
 }
-# The rest of the suite: slow tests, and the tests that the group "test" runs with only one MPI or
-# one JAX, with the other.
+# The rest of the suite: slow tests; and the tests that the group "test" runs with only one MPI or
+# one JAX, here with the other one.
 SLOW = {
     "slow-spmd": Part(
         900,
@@ -394,7 +394,7 @@ def main() -> int:
         "--at-once", type=int, default=os.cpu_count() or 2, help="parts at the same time"
     )
     parser.add_argument(
-        "--share", default="", metavar="K/N", help="of the tests of slow parts; K from 1 to N"
+        "--share", default="", metavar="K/N", help="share of the slow parts' tests; K from 1 to N"
     )
     parser.add_argument(
         "--took", action="append", default=[], metavar="NAME=SECONDS", help="a row of the table"

@@ -31,20 +31,20 @@ ROWS = (
 _COUNT = 1 << 20
 
 
-def coded_bytes(codec: str | None) -> float:
+def encoded_bytes(codec: str | None) -> float:
     """The mean encoded bytes of a float32 value."""
     if codec is None:
         like = jax.ShapeDtypeStruct((_COUNT,), jnp.float32)
-        code = jax.eval_shape(lambda x: _sparse_loco._encode(x, DENSITY, True), like)
-        return sum(each.size * each.dtype.itemsize for each in code) / _COUNT
+        encoded = jax.eval_shape(lambda x: _sparse_loco._encode(x, DENSITY, True), like)
+        return sum(each.size * each.dtype.itemsize for each in encoded) / _COUNT
     values = np.random.default_rng(0).standard_normal(_COUNT, np.float32)
     return len(codecs.encode(codec, values)) / _COUNT
 
 
 def sent_bytes(codec: str | None, every: int, ranks: int) -> float:
-    """Bytes that a rank sends per parameter and inner step, in an allreduce (None: allgather)."""
+    """Bytes that a rank sends per parameter and inner step, by allreduce (None: by allgather)."""
     times = ranks - 1 if codec is None else 2 * (ranks - 1) / ranks
-    return times * coded_bytes(codec) / every
+    return times * encoded_bytes(codec) / every
 
 
 def table() -> str:

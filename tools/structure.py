@@ -124,12 +124,13 @@ def sheet(graph: Graph, folder: str) -> dict[str, set[str]]:
     return found
 
 
-def circles(graph: Graph) -> list[str]:
+def cycles(graph: Graph) -> list[str]:
     """The nodes that are on a cycle, or on a path between two cycles; sorted."""
+    # Remove nodes that do not lead to a cycle.
     left = {name: set(below) for name, below in graph.items()}
     while ends := {name for name, below in left.items() if not below & left.keys()}:
         left = {name: below for name, below in left.items() if name not in ends}
-    # Remove nodes that only lead to a cycle.
+    # Remove nodes that lead to a cycle and that no cycle leads to.
     while starts := left.keys() - {each for below in left.values() for each in below}:
         left = {name: below for name, below in left.items() if name not in starts}
     return sorted(left)
@@ -154,7 +155,7 @@ def main() -> None:
     sheet = rooms(graph)
     arrows = sum(map(len, sheet.values()))
     print(f"{len(graph)} files in {len(sheet)} rooms, {arrows} arrows between rooms")
-    print(f"circles of files: {circles(graph) or 'none'}; of rooms: {circles(sheet) or 'none'}")
+    print(f"cycles of files: {cycles(graph) or 'none'}; of rooms: {cycles(sheet) or 'none'}")
     for number, level in enumerate(levels(sheet)):
         for room in level:
             print(f"{number:3d}  {room} <- {' '.join(sorted(sheet[room])) or '-'}")

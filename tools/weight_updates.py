@@ -91,7 +91,7 @@ def trained() -> Iterator[Pair]:
 
 
 def steps_of(pair: Pair) -> np.ndarray:
-    """By how many representable values each weight has moved away from zero."""
+    """The step of each weight in representable values; positive away from zero."""
     before, after = (
         np.where(x >> 15 == 1, -(x & 0x7FFF).astype(np.int32) - 1, x.astype(np.int32))
         for x in (pair.before.astype(np.int32), pair.after.astype(np.int32))
@@ -106,7 +106,7 @@ def entropy_bits(symbols: np.ndarray) -> float:
 
 
 def bounds(pair: Pair) -> dict[str, float]:
-    """Upper bounds of the ratio of single-value codes: for the XOR, and given the exponent."""
+    """Upper bounds of the ratio of single-value codes of the XOR, and of the step by exponent."""
     steps, exponents = steps_of(pair), pair.before >> 7 & 255
     given = sum(entropy_bits(steps[exponents == e]) for e in np.unique(exponents))
     all_bits = 8 * pair.before.nbytes
@@ -152,8 +152,8 @@ def sparse_sizes(pair: Pair) -> dict[str, int]:
     }
 
 
-def of(codec: str, pair: Pair) -> int:
-    """The size of a frame in bytes."""
+def frame_bytes(codec: str, pair: Pair) -> int:
+    """The size of the frame of an update in bytes."""
     values, ref = (x.view(BFLOAT16) for x in (pair.after, pair.before))
     return len(codecs.encode(codec, values, ref, checksum=False, chunk_bytes=CHUNK_BYTES))
 
@@ -189,8 +189,8 @@ def measure(pair: Pair, seconds: float) -> dict[str, object]:
     """One row of the results."""
     nbytes, xor = pair.before.nbytes, (pair.before ^ pair.after).tobytes()
     sizes = {
-        "delta": of("delta", pair),
-        "lossless": of("lossless", pair),
+        "delta": frame_bytes("delta", pair),
+        "lossless": frame_bytes("lossless", pair),
         "zstd1_of_xor": zstd(xor, 1),
         "zstd19_of_xor": zstd(xor, 19),
         **sparse_sizes(pair),
@@ -208,7 +208,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=pathlib.Path, required=True)
-    parser.add_argument("--seconds", type=float, default=0.5, help="for each speed")
+    parser.add_argument("--seconds", type=float, default=0.5, help="time to measure each speed")
     arguments = parser.parse_args()
     with arguments.output.open("w", encoding="utf-8") as file:
         print(json.dumps({"facts": bench.facts() | {"chunk_bytes": CHUNK_BYTES}}), file=file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import ml_dtypes  # noqa: F401 - teaches NumPy the names of bfloat16 and its like
+import ml_dtypes  # noqa: F401 - registers bfloat16 and float8 with NumPy
 import numpy as np
 
 from jaxccomp import errors
@@ -82,8 +82,8 @@ def encode(
     text = specs.canonical(codec)
     if (own := specs.find_custom(text)) is not None:
         raise errors.InvalidArgumentError(
-            f"codec {text!r} is {own.source}, which codes arrays inside of operations; a frame "
-            "needs a codec of this package."
+            f"codec {text!r} is the registered codec {own.source}, which encodes only inside "
+            "operations; a frame needs a codec of this package."
         )
     values = _contiguous(array)
     reference = None if ref is None else _reference(ref, values.dtype, values.shape)
@@ -121,8 +121,8 @@ def decode(
       data: a frame, as bytes or any contiguous buffer.
       ref: the reference, if it was encoded with one; checked against a checksum.
       max_bytes: the largest array to accept; by default any that the frame can contain.
-      require_checksum: whether to refuse frames without checksums, whose altered bytes may decode
-        to other values.
+      require_checksum: whether to refuse frames without checksums. Without a checksum, altered
+        bytes may decode to other values.
 
     Returns:
       A new NumPy array of the encoded shape and dtype.
@@ -130,7 +130,7 @@ def decode(
     Raises:
       CorruptDataError: when the data is not a complete, unaltered frame, or has no checksums.
       InvalidArgumentError: when the reference is missing, superfluous or a different one, or the
-        array would be larger than ``max_bytes``.
+        array is larger than ``max_bytes``.
       EngineUnavailableError: when the codec's library, or the native engine, is missing.
 
     Example:

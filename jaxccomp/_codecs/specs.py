@@ -13,7 +13,7 @@ from jaxccomp._codecs.table import CODECS, CodecInfo, CustomCodec, canonical_opt
 from jaxccomp._native import engine
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-# Alone, or as a prefix "auto:<codec>": the codec is used only if it is faster.
+# "auto" chooses an exact codec. "auto:<codec>" also chooses that codec where it is faster.
 _AUTO = "auto"
 _GRAMMAR = 'a spec reads "name", "name:key=value,key=value" or "first|second"'
 
@@ -53,9 +53,9 @@ class ErrorBound:
 
     For finite ``|x| <= range``,
     ``|decoded - x| <= relative * |x| + block * max|block| + absolute``, where the maximum is over
-    the block of ``block_values`` consecutive values around ``x`` (0: over its chunk). Larger values
-    become infinite. With ``keeps_nonfinite``, NaN and infinity are kept; otherwise a block with
-    any of them decodes to NaN completely, so that they are never hidden.
+    the block of ``block_values`` consecutive values around ``x`` (0: over its chunk). Values beyond
+    ``range`` become infinite. With ``keeps_nonfinite``, NaN and infinity are kept. Otherwise a
+    block that has one decodes to NaN completely, so that NaN and infinity are never hidden.
     """
 
     relative: float
@@ -152,8 +152,8 @@ def canonical_choice(codec: CodecLike) -> str:
         return text
     if CODECS.find(_split(text)[0].name) is not None:
         raise errors.InvalidArgumentError(
-            f'codec {str(codec)!r}: {text!r} is of the program, and "auto:" chooses between codecs '
-            "of a profile; leave one of them out."
+            f'codec {str(codec)!r}: {text!r} is a registered codec, and "auto:" chooses only '
+            "between codecs of this package; omit one of the two."
         )
     return _AUTO if str(codec).strip() == _AUTO else f"{_AUTO}:{text}"
 
@@ -204,8 +204,8 @@ def error_bound(codec: CodecLike, dtype: Any) -> ErrorBound:
     text, name = canonical(codec), dtype_name(dtype)
     if (own := find_custom(text)) is not None:
         raise errors.InvalidArgumentError(
-            f"codec {text!r} is {own.source}, of which no bound is known; its own description: "
-            f"{own.info.error or 'nothing'}."
+            f"codec {text!r} is the registered codec {own.source}, whose bound is unknown; its own "
+            f"description of the error: {own.info.error or 'none'}."
         )
     valid = engine.load().describe_codec(text)["dtypes"]
     if name not in valid:
@@ -256,7 +256,7 @@ def _without_engine(stages: tuple[Stage, ...], text: str) -> CodecSpec:
         own = CODECS.find(each.name)
         if own is not None or not table()[each.name].lossless:
             raise errors.InvalidArgumentError(
-                f"codec {text!r}: {each.name!r} {'codes arrays' if own else 'is lossy'} and can "
+                f"codec {text!r}: {each.name!r} {'encodes arrays' if own else 'is lossy'} and can "
                 "only be the first stage."
             )
     return CodecSpec(tuple(map(_canonical_stage, coding)))

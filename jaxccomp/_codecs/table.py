@@ -309,8 +309,8 @@ def option_info(name: str, default: Value) -> OptionInfo:
     if isinstance(default, int | float):
         return OptionInfo(name, str(default), "", (), float("-inf"), float("inf"))
     raise errors.CodecError(
-        f"option {name!r} of a codec must be a number or a bool, not {default!r}: specs have them "
-        "as text, and say of which type they are by their defaults."
+        f"the default of a codec's option {name!r} must be a number or a bool, not {default!r}: "
+        "the text in a spec is converted to its type."
     )
 
 

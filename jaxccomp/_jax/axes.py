@@ -1,4 +1,4 @@
-"""Named axes around the caller, and types that say over which of them a value varies."""
+"""Named axes in scope, and varying types: the axes over which a value varies (``check_vma``)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def mesh_axis_names() -> tuple[AxisName, ...]:
 
 @uses("named axes")
 def all_manual(axes: Iterable[AxisName]) -> bool:
-    """Return whether every axis is one of shard_map's, not vmap's."""
+    """Return whether all axes are manual axes of ``shard_map``, instead of axes of ``vmap``."""
     manual = mesh.get_abstract_mesh().manual_axes
     return all(axis in manual for axis in axes)
 
 
 @uses("named axes")
 def axes_of_xla() -> frozenset[AxisName] | None:
-    """Return the mesh's axes that are not manual here; None outside of ``shard_map``."""
+    """Return the mesh's axes that XLA partitions (not manual); None outside of ``shard_map``."""
     around = mesh.get_abstract_mesh()
     manual = frozenset(around.manual_axes)
     return frozenset(around.axis_names) - manual if manual else None
@@ -54,7 +54,7 @@ def axis_effects(axes: Sequence[AxisName], name: str) -> set[Any]:
 
 @uses("varying types")
 def checks_varying() -> bool:
-    """Return whether types say which axes a value varies over (``shard_map(check_vma=True)``)."""
+    """Return whether types have varying axes (``shard_map(check_vma=True)``)."""
     return bool(config._check_vma.value)
 
 
@@ -66,13 +66,13 @@ def varying(x: Any) -> frozenset[AxisName]:
 
 @uses("varying types")
 def varying_of(atom: Any) -> frozenset[AxisName]:
-    """`varying` of a variable or literal of a jaxpr."""
+    """Return the manual axes over which a variable or literal of a jaxpr varies."""
     return frozenset(atom.aval.mat.varying)
 
 
 @uses("varying types")
 def is_partial_sum(x: Any) -> bool:
-    """Return whether a value's type is unreduced or reduced, which only jax.lax supports."""
+    """Return whether a value's type is unreduced or reduced; only jax.lax supports these types."""
     mat = core.typeof(x).mat
     return bool(mat.unreduced or mat.reduced)
 
@@ -97,7 +97,7 @@ def not_varying(x: Any, axes: Iterable[AxisName]) -> tuple[AxisName, ...]:
 def result_aval(aval: Any, shape: Sequence[int], dropped: Iterable[AxisName], keep: slice) -> Any:
     """Return the type of a result: ``aval`` in another shape, not varying over ``dropped``.
 
-    ``keep``: the dimensions of the operand that are the trailing dimensions of the result.
+    ``keep``: the operand's dimensions whose sharding the result's trailing dimensions get.
     """
     spec = tuple(aval.sharding.spec)[keep]
     spec = (None,) * (len(shape) - len(spec)) + spec
@@ -108,7 +108,7 @@ def result_aval(aval: Any, shape: Sequence[int], dropped: Iterable[AxisName], ke
 
 @uses("varying types")
 def invariant_aval(aval: Any) -> Any:
-    """Return a type without manual axes, for code that is traced without their checks."""
+    """Return the type without varying axes, for code that is traced with ``check_vma`` off."""
     nothing = frozenset()
     mat = aval.mat.update(varying=nothing, unreduced=nothing, reduced=nothing)
     return aval.update(manual_axis_type=mat)

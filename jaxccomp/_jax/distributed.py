@@ -14,13 +14,13 @@ distributed = internals.module("jax._src.distributed")
 
 @uses("jax.distributed")
 def distributed_client() -> Any:
-    """Return the client of the store; None before ``jax.distributed.initialize()``."""
+    """Return the client of the key-value store; None before ``jax.distributed.initialize()``."""
     return distributed.global_state.client
 
 
 @uses("jax.distributed")
 def stored(client: Any, key: str, seconds: float) -> bytes | None:
-    """Return the value of a key of that store; None if it has not been set within ``seconds``.
+    """Return the value of a key of ``client``'s store; None if not set within ``seconds``.
 
     Raises:
       jax.errors.JaxRuntimeError: when the store cannot be reached.

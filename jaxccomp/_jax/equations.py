@@ -1,6 +1,6 @@
 """Equations of a jaxpr: collectives of jax.lax, and operations that call functions.
 
-Names of JAX's primitives, and of their parameters, stand only here.
+Only this module uses the names of JAX's primitives and of their parameters.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SCAN = "scan"
 SHARD_MAP = "shard_map"
 WHILE = "while"
 
-# By the name of the primitive: the name in jax.lax, and by its argument the name of the parameter.
-# A set of groups that is not a parameter is None.
+# Maps a primitive's name to its function in jax.lax, and the arguments of this function to the
+# primitive's parameters. A primitive without _GROUPS has no parameter for groups.
 _GROUPS = {"axis_index_groups": "axis_index_groups"}
 _ALL_GATHER = {"axis_name": "axis_name", "axis": "all_gather_dimension", "tiled": "tiled"}
 _COLLECTIVES: dict[str, tuple[str, dict[str, str]]] = {
@@ -56,8 +56,8 @@ class Collective(NamedTuple):
 
     Attributes:
       name: its name in ``jax.lax``.
-      arguments: the keyword arguments of that function; without those that do not apply.
-      invariant: whether the type of the result does not vary over the axes.
+      arguments: the keyword arguments of that function that the primitive has as parameters.
+      invariant: whether the result has the same value, by its type, on all ranks of the axes.
     """
 
     name: str
@@ -89,7 +89,7 @@ def are_alike(first: Any, second: Any) -> bool:
 
 
 def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    """Return a jaxpr, closed or not, and its constants."""
+    """Return the open jaxpr of a closed or open one, and its constants (none if it is open)."""
     return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
 
 
@@ -218,7 +218,7 @@ def bind_again(eqn: Any, args: Sequence[Any]) -> list[Any]:
 def bind_with_rules(
     eqn: Any, args: Sequence[Any], change: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> list[Any]:
-    """Stage a ``custom_jvp`` or ``custom_vjp`` with ``change`` applied to function and rules."""
+    """Stage a ``custom_jvp`` or ``custom_vjp``; ``change`` wraps its function and its rules."""
     params = eqn.primitive.get_bind_params(eqn.params)
     changed = linear_util.transformation2(_call_changed)
     params["subfuns"] = tuple(changed(each, change) for each in params["subfuns"])
@@ -235,8 +235,11 @@ def _call_changed(
 
 @uses("functions in jaxprs")
 def bind_checkpoint(eqn: Any, args: Sequence[Any], function: Callable[..., Any]) -> list[Any]:
-    """Stage a ``checkpoint`` of another function with the same arguments and results."""
+    """Stage ``function`` as a ``checkpoint`` with the parameters of ``eqn``.
+
+    ``function`` must take and return the types that the equation takes and returns.
+    """
     jaxpr, consts = opened(jax.make_jaxpr(function)(*args))
-    if consts:
+    if consts:  # the primitive takes no closed jaxpr: pass constants as leading operands
         jaxpr = partial_eval.convert_constvars_jaxpr(jaxpr)
     return list(eqn.primitive.bind(*consts, *args, **{**eqn.params, "jaxpr": jaxpr}))

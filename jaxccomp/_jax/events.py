@@ -27,23 +27,24 @@ serialize_executable = internals.module("jax.experimental.serialize_executable")
 
 Stop = Callable[[], None]
 
-# So many programs are lowered, and collectives have run, without the event of a compilation: JAX
-# has renamed it. Fewer programs may all be loaded instead of compiled.
+# If this many programs have been lowered, collectives have run, and no compilation event has come,
+# JAX has renamed the event. Fewer programs may all have been loaded instead of compiled.
 _SILENT_PROGRAMS = 32
 
 
 def on_compiled(call: Callable[[str], object], has_run: Callable[[], bool] = bool) -> Stop:
     """Call ``call`` after each compilation, with the program's name, on the thread that compiles.
 
-    The name has the letters of `program_name`. Where JAX has no such event, or the event has no
-    name, this warns.
+    The name has the letters and digits of `program_name`, with other punctuation. Warns if JAX has
+    no such event, or if the event has no name.
 
     Args:
       call: gets the name.
-      has_run: whether collectives have run in this process. Their programs were compiled.
+      has_run: returns whether collectives have run in this process. Before, programs may have been
+        lowered and not compiled.
 
     Returns:
-      A function that ends it.
+      A function that ends the reports.
     """
     hook = "compilation events"
     compiled = getattr(dispatch, "BACKEND_COMPILE_EVENT", "")
@@ -75,11 +76,11 @@ def on_compiled(call: Callable[[str], object], has_run: Callable[[], bool] = boo
 def on_loaded(call: Callable[[str], object]) -> Stop:
     """Call ``call`` after each load of a serialised executable, with the program's name.
 
-    The name is that of `program_name`; empty after a failed load. ``jax.monitoring`` reports
-    compilations, but not these loads.
+    The name equals `program_name`; it is empty after a failed load. JAX's loader is wrapped, since
+    ``jax.monitoring`` reports compilations, but not these loads.
 
     Returns:
-      A function that ends it.
+      A function that ends the reports.
     """
     hook = "loaded executables"
     unpickler = getattr(serialize_executable, "_JaxPjrtUnpickler", None)
@@ -117,13 +118,13 @@ def _name_of_executable(executable: Any) -> str:
 
 
 def on_callback_error(call: Callable[[str], object]) -> Stop:
-    """Call ``call`` with the error after each exception in a host callback.
+    """Call ``call`` with the error's text after each exception in a host callback.
 
-    JAX logs exceptions of ``jax.pure_callback``, ``io_callback`` and ``debug.callback``, with
-    their traceback, on the thread that runs the callback.
+    A filter of JAX's loggers gets the exceptions: JAX logs those of ``jax.pure_callback``,
+    ``io_callback`` and ``debug.callback`` on the thread that runs the callback.
 
     Returns:
-      A function that ends it.
+      A function that ends the reports.
     """
 
     def report(record: logging.LogRecord) -> bool:

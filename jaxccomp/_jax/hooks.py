@@ -1,4 +1,4 @@
-"""The table of all parts of JAX that this package relies on without a promise by JAX."""
+"""The table of hooks: private or undocumented parts of JAX that this package relies on."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ class Hook:
             except Exception as error:
                 reasons.append(internals.reason_of(error))
 
+        # A warning that a self-test causes must not suppress a later one of the program.
         warned = set(internals._warned)
-        # A thread has no trace, token or context of the caller.
+        # A new thread has none of the caller's traces, tokens and contexts.
         thread = threading.Thread(target=run, name="jaxccomp-hooks", daemon=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -62,7 +63,7 @@ class Hook:
 
 @contextlib.contextmanager
 def _default_settings() -> Iterator[None]:
-    """Override settings of the program under which self-tests would see other behaviour."""
+    """Set JAX's defaults: the program's settings would change the results of self-tests."""
     with (
         jax.disable_jit(False),
         jax.debug_nans(False),
@@ -140,7 +141,7 @@ def problems() -> dict[str, str]:
 
 @functools.cache
 def require(name: str) -> None:
-    """Raise unless a hook works whose change nothing else would show.
+    """Raise unless a hook works; for hooks whose change would cause no other error.
 
     Raises:
       JaxHookError: with the reason.

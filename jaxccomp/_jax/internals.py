@@ -39,9 +39,9 @@ def module(name: str) -> Any:
 
 
 def uses(hook: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function that uses a hook: where JAX has changed, it raises `JaxHookError`.
+    """Decorate a function that uses a hook: it raises `JaxHookError` if JAX has changed.
 
-    Only errors raised by a line of this folder are converted, not those of functions it calls.
+    Only errors raised by lines of this folder are converted. Errors raised inside JAX pass.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -60,7 +60,7 @@ def uses(hook: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def at_import(hook: str, step: Callable[[], None]) -> None:
-    """Run a step of ``import jaxccomp``; where JAX has changed, warn instead of failing."""
+    """Run a step of ``import jaxccomp``; if JAX has changed, warn instead of failing."""
     try:
         step()
     except _CHANGED as error:

@@ -65,11 +65,11 @@ def is_partly_automatic(ctx: Any) -> bool:
 
 @uses("lowering context")
 def call_site_number(ctx: Any, participants: Hashable) -> int:
-    """Number the calls between ``participants`` in the module that is being lowered.
+    """Return the next number, from 0 on, of a call between ``participants`` in this module.
 
-    Calls are numbered in the order of the program's text. The numbers do not depend on shapes, by
-    which XLA's schedule may differ between ranks, nor on calls with other participants. A function
-    that is lowered once and called twice gets one number.
+    Calls are numbered in the order of the program's text. XLA's schedule may differ between ranks
+    with different shapes; the numbers depend neither on shapes nor on calls between other
+    participants. A function that is lowered once and called twice gets one number.
     """
     shared = ctx.module_context.cached_primitive_lowerings  # lives as long as the module
     key = ("jaxccomp", "call sites", participants)
@@ -108,16 +108,17 @@ def _mesh_of(ctx: Any) -> Any:
     if isinstance(mesh, mesh_lib.Mesh):
         return mesh
     outer = ctx.module_context.cached_primitive_lowerings.get(_MESH)
-    # A whole program has the same devices in the same order.
+    # All meshes of a program have the same devices in the same order, so the outer mesh replaces an
+    # abstract mesh of the same shape.
     known = mesh is not None and outer is not None and outer.shape_tuple == mesh.shape_tuple
     return outer if known else None
 
 
 def tell_devices(tree: Any) -> Any:
-    """Return ``tree`` unchanged, for a ``shard_map`` within another.
+    """Return ``tree`` unchanged, and let a nested ``shard_map`` find its devices.
 
-    JAX lowers the inner one with a mesh without devices. The primitive bound here is lowered before
-    its users, with the outer mesh, and stores that mesh for `replica_groups`.
+    JAX lowers a nested ``shard_map`` with a mesh without devices. The primitive bound here is
+    lowered earlier, with the outer mesh, and stores that mesh for `replica_groups`.
     """
     leaves, treedef = jax.tree.flatten(tree)
     return jax.tree.unflatten(treedef, _TELL_DEVICES.bind(*leaves) if leaves else leaves)
@@ -147,8 +148,8 @@ def lower_traced(
 ) -> Any:
     """Lower to the trace of ``fun``, which may use the named axes and operations with effects.
 
-    Staged operations get the source line of the operation that is lowered.
-    ``ordered``: the operation has an ordered effect, even if nothing in ``fun`` has.
+    Operations of ``fun`` get the source line of the operation that is lowered.
+    ``ordered``: whether that operation has the ordered effect; ``fun`` need not have it.
     """
     # Types were checked when the primitive was bound.
     with config._check_vma(False), at_lowered_operation(ctx):
@@ -171,11 +172,11 @@ def lower_converted(
     leave: Callable[..., Sequence[Any]],
     avals: Callable[[Sequence[Any]], Sequence[Any]],
 ) -> Any:
-    """Lower by ``lower`` to operations on other dtypes.
+    """Lower in other dtypes: convert the operands, call ``lower``, convert the results back.
 
     Args:
       ctx: the lowering's context.
-      lower: lowers in a context of those dtypes.
+      lower: lowers in a context with the converted dtypes.
       operands: the operands' values.
       enter: converts operands.
       leave: converts results back.
@@ -204,17 +205,18 @@ def lower_ffi(
 ) -> Any:
     """Lower to a call of an FFI target, which XLA neither drops nor merges with another.
 
-    Exception: if XLA partitions the program over some axes, the call has no side effect, since XLA
-    cannot repeat side effects along these axes. XLA then drops or merges it on all ranks alike.
+    Exception: if XLA partitions the program over some axes, an unordered call has no side effect,
+    since XLA cannot replicate side effects along these axes. XLA may then drop or merge the call,
+    on all ranks alike.
 
     Args:
       ctx: the lowering's context.
       target: the target's name.
       operands: the operands' values; the context may have further ones, which are not passed.
       attributes: str, int or a sequence of int each.
-      alias: "never"; "free": with k results, result i aliases operand i + k, else operand i, if
-        that saves a copy; "always": result i aliases operand i, so that a target that writes
-        nothing passes its operands through.
+      alias: "never"; "free": with k results, result i aliases operand i + k if that has its dtype
+        and `is_free`, else operand i on the same conditions; "always": result i aliases operand i,
+        so that a target that writes nothing passes its operands through.
       ordered: whether the call takes and returns a token of the ordered effect.
     """
     operands = tuple(operands)
@@ -256,9 +258,9 @@ def _attribute(value: Any) -> Any:
 def is_free(value: Any) -> bool:
     """Return whether ``value`` may be overwritten: a temporary, or a donated argument.
 
-    XLA copies a temporary that has other readers. An argument that is not donated it would always
-    copy; a new result is cheaper. Within ``shard_map`` no argument counts as donated, because JAX
-    lowers its function before it marks the donated arguments of the program.
+    A temporary may have other readers: XLA then copies it. XLA would always copy an argument that
+    is not donated, which costs more than a new result. Within ``shard_map`` no argument counts as
+    donated, because JAX lowers the mapped function before it marks the program's donated arguments.
     """
     value = value.maybe_downcast()
     if not isinstance(value, ir.BlockArgument):

@@ -62,7 +62,7 @@ def register_effects() -> None:
 def drop_failed_tokens() -> None:
     """Make JAX drop a failed token once it has raised.
 
-    JAX before 0.12 keeps it, so that every later ordered operation raises as well.
+    JAX before 0.12 keeps a failed token, so that every later ordered operation raises as well.
     """
     if jax.__version_info__ >= (0, 12):
         return
@@ -79,7 +79,7 @@ def drop_failed_tokens() -> None:
 
 
 class _MissingPrimitive:
-    """Stands for a primitive that could not be made; raises when it is used."""
+    """Placeholder for a primitive that could not be created; raises the error when bound."""
 
     def __init__(self, error: errors.JaxHookError) -> None:
         self._error = error
@@ -97,7 +97,7 @@ def new_primitive(
     batcher: Callable[..., Any],
     lowering: Callable[..., Any],
 ) -> Any:
-    """Make a primitive with several results; eager calls compile it, lowerings are not cached.
+    """Create a primitive with a list of results. Eager calls compile; lowerings are not cached.
 
     Args:
       name: its name in a jaxpr.
@@ -117,7 +117,8 @@ def new_primitive(
         ad.primitive_jvps[primitive] = jvp
         ad.primitive_transposes[primitive] = transpose
         batching.fancy_primitive_batchers[primitive] = batcher
-        # A cached lowering would be shared between call sites, meshes and operands' owners.
+        # A cached lowering would be shared between call sites and meshes, and between operands that
+        # may and that may not be overwritten (`is_free`).
         mlir.register_lowering(primitive, lowering, cacheable=False)
         return primitive
 
@@ -129,13 +130,13 @@ def new_primitive(
 
 @uses("eager calls")
 def runs_eagerly() -> bool:
-    """Return whether a primitive bound now runs at once; also in an unjitted ``shard_map``."""
+    """Return whether a primitive bound now executes at once: eagerly or in a bare ``shard_map``."""
     return isinstance(core.trace_ctx.trace, (core.EvalTrace, shard_map.ShardMapTrace))
 
 
 @uses("eager calls")
 def is_tracer(x: Any) -> bool:
-    """Return whether a value is known only when the program runs."""
+    """Return whether ``x`` is a tracer instead of an array."""
     return isinstance(x, core.Tracer)
 
 
@@ -191,8 +192,8 @@ _DEPENDS_ON_VALUES = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-# Texts of JAX's plain IndexError or TypeError for the same reason. The last is in all errors that
-# name a tracer (JAX 0.12), the others are of single functions.
+# Texts of JAX's plain IndexError or TypeError for the same reason. All errors that name a tracer
+# have the last text (JAX 0.12). Each other text is of one function.
 _TEXTS_OF_DEPENDENCE = (
     "must be static integers",
     "sequences of concrete values",

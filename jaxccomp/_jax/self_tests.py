@@ -57,24 +57,24 @@ def _identity(
     seen: list[str] | None = None,
     result: Callable[[Any], Any] = lambda aval: aval,
 ) -> Any:
-    """Make a primitive that returns its operands; ``seen`` gets the names of the rules that run."""
-    told = [] if seen is None else seen
+    """Create a primitive that returns its operands; rules append their names to ``seen``."""
+    ran = [] if seen is None else seen
 
     def jvp(values: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        told.append("jvp")
+        ran.append("jvp")
         tangents = [primitives.instantiate(each) for each in tangents]
         return primitive.bind(*values), primitive.bind(*tangents)
 
     def transpose(cotangents: Sequence[Any], *operands: Any) -> list[Any]:
-        told.append("transpose")
+        ran.append("transpose")
         return list(cotangents)
 
     def batcher(axis_data: Any, values: Sequence[Any], dims: Sequence[Any]) -> Any:
-        told.append("batcher")
+        ran.append("batcher")
         return primitive.bind(*values), list(dims)
 
     def lowered(ctx: Any, *operands: Any) -> Sequence[Any]:
-        told.append("lowering")
+        ran.append("lowering")
         return lower(ctx, *operands)
 
     primitive = primitives.new_primitive(
@@ -94,7 +94,7 @@ def _mapped(
     axis_names: frozenset[str] | None = None,
     check_vma: bool = True,
 ) -> Callable[..., Any]:
-    """Map over an axis of one device; in traces an abstract mesh starts no device."""
+    """Map over an axis of size 1; the default mesh is abstract, so that tracing opens no device."""
     options = {} if axis_names is None else {"axis_names": set(axis_names)}
     return jax.shard_map(
         function,
@@ -125,7 +125,7 @@ def _equations(function: Callable[..., Any], *args: Any) -> Iterator[Any]:
 
 
 def _user_program(text: str, **names: Any) -> dict[str, Any]:
-    """Run code as a file of the user: frames of this package are excluded from source lines."""
+    """Execute code under a user's file name, since source lines exclude this package's frames."""
     exec(compile(text, "/home/user/program.py", "exec"), names)
     return names
 
@@ -708,7 +708,7 @@ def compilation_events() -> None:
     finally:
         stop()
     _expect(heard, "a compilation is not reported")
-    # The engine compares letters: the event has "jit(step)", the program "jit_step".
+    # The engine compares letters and digits: the event has "jit(step)", the program "jit_step".
     expected = (_letters("jit_jaxccomp_self_test"), threading.get_ident())
     _expect_equal("the report of a compilation", heard, [expected])
 

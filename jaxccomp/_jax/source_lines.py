@@ -29,7 +29,7 @@ def where(ctx: Any) -> str:
 
 @uses("source lines")
 def this_line() -> str:
-    """Return the user's line that is being executed."""
+    """Return ``file.py:41``: the innermost user frame of the current call."""
     return _line(source_info.current().traceback)
 
 
@@ -41,29 +41,29 @@ def line_of(eqn: Any) -> str:
 
 @uses("source lines")
 def at_this_line(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function``, whose operations get the source line of this call.
+    """Return a function that traces ``function`` with the source line of the current call.
 
-    For branches: JAX traces them without the frames of the caller of `jax.lax.cond`.
+    Branches need it: JAX traces them without the frames of the caller of `jax.lax.cond`.
     """
     traceback = source_info.current().traceback
 
     @functools.wraps(function)
-    def told(*args: Any) -> Any:
+    def at_line(*args: Any) -> Any:
         with source_info.user_context(traceback):
             return function(*args)
 
-    return told
+    return at_line
 
 
 @uses("source lines")
 def at_lowered_operation(ctx: Any) -> contextlib.AbstractContextManager[Any]:
-    """Give operations traced within the source line of the operation that is lowered."""
+    """Return a context in which traced operations get the lowered operation's source line."""
     return source_info.user_context(ctx.traceback)
 
 
 @uses("source lines")
 def at_equation(eqn: Any) -> contextlib.AbstractContextManager[Any]:
-    """Give operations traced within the source line and the name stack of ``eqn``."""
+    """Return a context in which traced operations get ``eqn``'s source line and name stack."""
     stack = source_info.current_name_stack() + eqn.source_info.name_stack
     with contextlib.ExitStack() as both:
         both.enter_context(source_info.user_context(eqn.source_info.traceback, name_stack=stack))

@@ -22,11 +22,11 @@ class Problem:
     Attributes:
       ranks: the number of ranks.
       block_bytes: size of each block.
-      root: of rooted collectives, else 0.
-      chunk_bytes: None: the option of that name.
+      root: root of a rooted collective, else 0.
+      chunk_bytes: size of a chunk; None for the option ``chunk_bytes``.
       coded: whether a codec encodes any of the values.
-      feedback: whether compression errors are results.
-      reverse: of a scan, whether it begins at the last rank.
+      feedback: whether residuals (compression errors) are results.
+      reverse: whether a scan begins at the last rank.
     """
 
     ranks: int
@@ -60,7 +60,7 @@ class CustomAlgorithm:
 
 
 def own_names(collective: str) -> tuple[str, ...]:
-    """The engine's own names; none without the engine."""
+    """The names of the engine's algorithms; none without the engine."""
     return _own_names(collective) if engine.available() else ()
 
 
@@ -76,7 +76,7 @@ ALGORITHMS: Registry[CustomAlgorithm] = Registry(
 
 
 def names(collective: str) -> tuple[str, ...]:
-    """The engine's own names, then the registered ones."""
+    """The names of the engine's algorithms, then of the registered ones."""
     ALGORITHMS.load()
     return own_names(collective) + tuple(ALGORITHMS.registered(collective))
 
@@ -88,13 +88,13 @@ def _sending_partial() -> frozenset[tuple[str, str]]:
 
 
 def sends_partial(collective: str, algorithm: str) -> bool:
-    """Whether ranks send reductions of some ranks' values, which others reduce further.
+    """Whether ranks send partial reductions, which the receivers reduce further.
 
     True for registered algorithms, because they may do so.
 
     Args:
-      collective: whose algorithm.
-      algorithm: its name, maybe with options; not "auto".
+      collective: the algorithm's collective.
+      algorithm: its name, with or without options; not "auto".
     """
     name = algorithm.partition(":")[0]
     return (collective, name) in _sending_partial() or name not in own_names(collective)

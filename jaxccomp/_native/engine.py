@@ -30,8 +30,8 @@ def _find() -> tuple[ModuleType | None, str]:
 
 
 def _load() -> tuple[ModuleType | None, str]:
-    # Started in the source folder, Python finds the package there, without the extension. The
-    # extension is in the installed copy of the package.
+    # Search the whole path: in the source folder, Python imports the source package, which has no
+    # extension. The installed copy of the package has it.
     folders = [f"{folder or '.'}/jaxccomp" for folder in sys.path]
     spec = PathFinder.find_spec(_NAME, folders)
     if spec is None or spec.loader is None:

@@ -1,7 +1,7 @@
 """Registers the engine's FFI targets with XLA, once, when this process joins the others.
 
-Not earlier: types must be registered after JAX's backend has started, or its start fails.
-Not later: a precompiled program that is loaded needs them at once.
+Not earlier: if types are registered before JAX's backend starts, its start fails.
+Not later: a loaded precompiled program needs the targets at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxccomp import _jax
 from jaxccomp._native import engine, launches, platforms
 from jaxccomp._native.platforms import Platform
 
-# The FFI target, and the type of the state that XLA keeps per call site.
+# The FFI targets, and the type of the state that XLA keeps per call site.
 _TARGET = "jaxccomp_collective"
 _PASS_TARGET = "jaxccomp_pass"
 _STATE_TYPE = "jaxccomp_call_site"
@@ -24,9 +24,9 @@ _registered: set[Platform] = set()
 
 
 def target(platform: Platform) -> str:
-    """The FFI target of a platform.
+    """The name of the FFI target on a platform.
 
-    Registers type and target, and listens for the end of XLA's compilations.
+    The first call registers type and target, and a listener for the end of XLA's compilations.
 
     Raises:
       EngineUnavailableError: without the extension.
@@ -49,7 +49,7 @@ def target(platform: Platform) -> str:
                 lambda name: core.close_program(name, launches.thread_name()),
                 has_run=lambda: bool(core.stats()),
             )
-            _jax.on_loaded(core.close_program)  # no event of a compilation
+            _jax.on_loaded(core.close_program)  # a load has no compilation event
         _registered.add(platform)
     return _TARGET
 

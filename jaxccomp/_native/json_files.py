@@ -78,7 +78,7 @@ def loads(data: bytes, place: str) -> Any:
         return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise errors.InvalidArgumentError(
-            f"{place} is not JSON that can be read: {error}. It may have been cut; write it anew."
+            f"{place} is not JSON: {error}. The file may be truncated: write it again."
         ) from None
 
 
@@ -116,7 +116,7 @@ def keys_of(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 def layout(counts: Sequence[int]) -> str:
-    """Processes by host, in words."""
+    """Describes the number of processes on each host."""
     shown = ", ".join(map(str, counts[:8])) + (", ..." if len(counts) > 8 else "")
     return f"{sum(counts)} processes on {len(counts)} hosts ({shown})"
 

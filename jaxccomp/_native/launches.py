@@ -1,8 +1,8 @@
-"""Tells the engine the place and the thread of each launch of a program.
+"""The source location and the thread name of each launch of a program, for the engine.
 
-A place is the dispatch stack: where in the Python program a launch is made (option
-``check_launches``). To the engine, a rank that leaves out one of many equal launches looks like one
-that is a launch behind. Source lines, and the step numbers of `step`, tell the two apart.
+With the option ``check_launches`` the engine compares locations (the dispatch stack in Python)
+between ranks. Without them, a rank that skips one of many equal launches looks like a rank that is
+one launch behind. Source lines, and the numbers of `step`, distinguish the two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKAGES = tuple(
 )
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
-# By thread: each has a loop of its own.
+# Step numbers by thread, since each thread may run a loop of its own.
 _steps: weakref.WeakKeyDictionary[threading.Thread, int] = weakref.WeakKeyDictionary()
 # Threads in which this package currently launches programs of its own.
 _of_this_package: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -33,10 +33,10 @@ _of_this_package: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 def step(number: int) -> None:
     """Sets the step number of this thread's next launches, for the option ``check_launches``.
 
-    With that option on, launches of programs with collectives must have the same number on all
-    ranks, or all get an error that names both; so must operations and messages on an ordered
-    communicator. This finds a rank that leaves out one of the equal launches of a loop, which the
-    engine cannot see otherwise. Without the option it does nothing.
+    With the option on, ranks compare the number at each launch of a program with collectives, and
+    at each operation or message on an ordered communicator. If numbers differ, all ranks get an
+    error that names both. This finds a rank that skips one of the equal launches of a loop, which
+    the engine cannot detect otherwise. Without the option the number has no effect.
 
     Args:
       number: any integer, the same on all ranks at the same step.
@@ -77,10 +77,11 @@ def own_settings() -> Iterator[None]:
 
 
 def launch_place() -> str:
-    """The place of the current launch: the step, and source lines, innermost first.
+    """The location of the current launch: the step, and source lines, innermost first.
 
-    Frames of JAX, of this package and of Python's library are left out. XLA may run a launch on a
-    thread of its own; then the main thread has made it, and waits for it while the option is on.
+    Frames of JAX, of this package and of Python's library are left out. If XLA runs the launch on a
+    thread of its own, the main thread's stack is used: with the option on, it made the launch and
+    waits for it.
     """
     launcher, places = _this_thread(), []
     if launcher in _of_this_package:
@@ -96,7 +97,7 @@ def launch_place() -> str:
 
 
 def _this_thread() -> threading.Thread | None:
-    """The current thread; None for XLA's, for which ``current_thread`` would leak a dummy."""
+    """The current thread; None for XLA's threads, for which ``current_thread`` leaks a dummy."""
     ident, main = threading.get_ident(), threading.main_thread()
     if ident == main.ident:
         return main
@@ -129,8 +130,8 @@ _FOREIGN = "Dummy-"  # threads not started by Python, such as XLA's
 def thread_name() -> str:
     """The calling thread's name; empty for the main thread, "?" for one not started by Python.
 
-    It is the same on all ranks if these start the same threads. The workers of a pool share one
-    name, since any of them may get a task.
+    Ranks that start the same threads get the same names. The workers of a pool share one name,
+    since any worker may get a task.
     """
     thread = threading.current_thread()
     if thread is threading.main_thread():

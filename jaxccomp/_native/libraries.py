@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Iterator
 
 # Library, the package that contains it, and the pattern of its file beside that package.
-# Of several rows of one library the last is tried first.
+# Among several rows of one library, the last row is tried first.
 _IN_WHEELS = (
     ("zfp", "zfpy", "zfpy.libs/libzfp*.so*"),
     ("ucp", "libucx", "lib/libucp.so.0"),
@@ -24,7 +24,7 @@ _IN_WHEELS = (
 
 
 def paths() -> Iterator[tuple[str, str]]:
-    """Names of libraries and paths of their files. Of several paths of a name the last wins."""
+    """Names of libraries and paths of their files. If a name has several paths, the last wins."""
     yield from _in_wheels()
     for name in dict.fromkeys(name for name, _, _ in _IN_WHEELS):
         if path := named(name):

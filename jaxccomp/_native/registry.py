@@ -5,8 +5,8 @@ A package lists its registering modules in its metadata::
     [project.entry-points."jaxccomp.algorithms"]
     anything = "its.module"
 
-Modules are imported when a name is looked up that is not registered. Import errors are shown in the
-error for an unknown name, and in ``python -m jaxccomp doctor``. Other names stay usable.
+The first lookup of an unregistered name imports these modules. The error for an unknown name shows
+import errors, as does ``python -m jaxccomp doctor``. Other names stay usable.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Loaded:
 
     Attributes:
       group: "jaxccomp.codecs", for instance.
-      name: as its package calls it.
+      name: the entry point's name.
       value: the module.
       package: the package's name and version.
       error: why the import failed; empty if it did not.
@@ -118,8 +118,8 @@ class Registry(Generic[E]):
     def unknown(self, given: str, scope: str = "", hint: str = "") -> errors.UnknownNameError:
         """The error for an unknown name, which lists the valid ones."""
         failed = [
-            f"The package {each.package} could not be asked: its entry point {each.name!r} in "
-            f"{each.group!r} failed with {each.error}."
+            f"The names of the package {each.package} are unknown: its entry point {each.name!r} "
+            f"in {each.group!r} failed with {each.error}."
             for each in self.load()
             if each.error
         ]
@@ -129,7 +129,8 @@ class Registry(Generic[E]):
 
     def load(self) -> tuple[Loaded, ...]:
         """Imports the modules of packages that have not been imported yet."""
-        # No lock is held: a module that another thread imports may look names up itself.
+        # Hold no lock: a module may look up names while another thread imports it, and would wait
+        # for the lock. `under_way` (by thread) ends the recursion of a module that looks up names.
         under_way = self._here.__dict__.setdefault("under_way", set())
         points = _points(self.group)
         for point in points:

@@ -30,7 +30,7 @@ def lines(rows: Sequence[Sequence[str]], align: str = "") -> list[str]:
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
-    r"""The same in Markdown.
+    r"""A table in Markdown; ``align`` as in `lines`.
 
     Example:
       >>> print(markdown(("codec", "ratio"), [("bf16|lossless", "2.5")], "<>"))

@@ -72,10 +72,11 @@ def _time(call: Callable[[], Any], count: int) -> float:
 
 
 # --- A model of a training step: communication and computation on the same cores ------------------
-# An isolated operation predicts its cost in a program poorly: there, ranks reach it at different
-# times, and the transport shares the cores with the computation.
+# The time of an isolated operation predicts its cost in a program poorly: in a program, ranks reach
+# it at different times, and the transport shares the cores with the computation.
 
-# Some milliseconds of a core, 1 MiB of gradients, and twice 0.5 MiB of activations.
+# A step computes for some milliseconds on a core, and exchanges 1 MiB of gradients and twice
+# (forward and backward) 0.5 MiB of activations.
 _FEATURES, _LAYERS, _ROWS = 256, 4, 512
 _ROUNDS, _MAX_STEPS, _MIN_STEPS, _ROUND_SECONDS = 3, 20, 3, 1.0
 

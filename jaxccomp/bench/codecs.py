@@ -90,7 +90,7 @@ def _measure(plan: Plan, tensor: Tensor, spec: str, working_set: str) -> Row:
         cached,
         plan.seconds,
     )
-    rel_l2, most = _errors(spec, tensor)
+    rel_l2, max_error = _errors(spec, tensor)
     return Row(
         tensor.name,
         spec,
@@ -103,7 +103,7 @@ def _measure(plan: Plan, tensor: Tensor, spec: str, working_set: str) -> Row:
         measured["merge_rate"] / 1e9,
         measured["copy_rate"] / 1e9,
         rel_l2,
-        most,
+        max_error,
     )
 
 

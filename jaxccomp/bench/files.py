@@ -51,7 +51,7 @@ def load(source: str) -> list[Tensor]:
     if path.suffix == ".safetensors" and path.is_file():
         return list(_safetensors(path))
     raise errors.InvalidArgumentError(
-        f"--file takes random, trained, a .npy or .safetensors file, or a folder of .npy files; "
+        f"tensors are random, trained, a .npy or .safetensors file, or a folder of .npy files; "
         f"{source!r} is none of these."
     )
 

@@ -1,4 +1,4 @@
-"""Facts about the machine that figures depend on; no names of machines or people."""
+"""The properties of the machine on which figures depend, without names of hosts or users."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def processor() -> str:
 
 
 def kernel() -> int:
-    """A number for the running kernel: the same on virtual hosts of one machine; 0 if unknown."""
+    """A number for the running kernel: containers of one machine have the same; 0 if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return zlib.crc32(file.read().encode())

@@ -29,14 +29,15 @@ from jaxccomp.bench.team import PING_PONGS, Progress, Team, values
 _MAX_PAIRS = 3  # within hosts
 _SMALL_BYTES = 8
 _FIRST_BYTES, _MAX_BYTES = 1 << 20, 64 << 20
-# Within a host. Larger results would be received into new memory, and page faults measured.
+# The limit within a host. Larger results are received into new memory, and their page faults would
+# be measured.
 _MAX_BYTES_IN_MEMORY = 16 << 20
 _LINK_SECONDS = 0.25  # target duration of a transfer
-# Links that differ by at most this fraction get the median of all: then one host can be simulated
-# for all.
+# If all links are within this fraction of the median, the profile gives them the median, so that
+# the planner simulates one host for all.
 _ALIKE = 0.15
-# CPU time of a message at both ends, which is subtracted from the measured latency: not measured
-# but assumed, processor_seconds and two tasks with the defaults of jaxccomp.schedules.
+# Assumed CPU time of a message at both ends, subtracted from the measured latency: at each end
+# processor_seconds and a task, by the defaults of jaxccomp.schedules.
 _MESSAGE_SECONDS = {"host": 2 * 2e-6 + 2 * 2e-6, "link": 2 * 1e-5 + 2 * 2e-6}
 _MIN_LATENCY = 1e-6
 
@@ -113,7 +114,7 @@ def _latency(team: Team, pairs: Sequence[tuple[int, int]], kind: str) -> float:
 
 
 def _rate(team: Team, to: Mapping[int, int], max_bytes: int = _MAX_BYTES) -> dict[int, float]:
-    """By receiver, its bytes per second while all pairs transfer at once."""
+    """By receiver, its bytes per second while all pairs transfer at the same time."""
     call = team.transfers(to)
     receivers = list(to.values())
     empty = team.gather([team.time(call, values(_SMALL_BYTES))])[:, 0]
@@ -131,7 +132,8 @@ def _links(team: Team, hosts: Sequence[Sequence[int]]) -> list[tuple[float, floa
     """By host, bytes per second that its link sends and receives."""
     count = len(hosts)
     up, down = [0.0] * count, [0.0] * count
-    # To the next host, then to the previous one, so that a slow link does not hide its neighbours.
+    # Send to the next host, then to the previous one, and take the maximum: a slow link then limits
+    # the measured rate of a neighbour in at most one direction.
     for step in (1, count - 1):
         to, of = {}, []
         for i, members in enumerate(hosts):
@@ -330,7 +332,7 @@ def measure(
 
 
 def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, Any]:
-    """Everything that results depend on, except their names."""
+    """Everything that results depend on and that the names of steps do not contain."""
     return {
         "jaxccomp": __version__,
         "hosts": [list(members) for members in hosts],

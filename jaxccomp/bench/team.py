@@ -18,8 +18,8 @@ from jaxccomp import errors
 from jaxccomp._native import json_files
 
 _ROUNDS = 7
-# Warm-up calls, or seconds. Until a process has touched all the memory that it reuses, results lie
-# in new pages. Their page faults cost several times the time of a message.
+# The limits of a warm-up: calls and seconds. Until a process has touched all the memory that it
+# reuses, results lie in new pages. Their page faults cost several times the time of a message.
 _WARMUPS, _WARM_SECONDS = 8, 0.1
 PING_PONGS = 10  # per jitted call, to amortise the dispatch
 
@@ -46,6 +46,7 @@ class Team:
     def gather(self, values: Sequence[float]) -> np.ndarray:
         """The rows of all ranks (an allgather)."""
         row = np.asarray(values, np.float64)
+        # As uint32, since JAX rounds float64 to float32 by default.
         rows = self._jcc.allgather(_on_host(row.view(np.uint32)))
         return np.asarray(rows).view(np.float64)
 
@@ -109,9 +110,9 @@ def _on_host(array: np.ndarray) -> jax.Array:
     return jax.device_put(array, jax.local_devices(backend="cpu")[0])
 
 
-# --- Checkpoints, by which an interrupted measurement is resumed ----------------------------------
-# Rank 0 stores the results and broadcasts them at the start, so that all ranks measure the same
-# next.
+# --- Checkpoints, to resume an interrupted measurement --------------------------------------------
+# Rank 0 stores the results, and broadcasts stored ones at the start, so that all ranks measure the
+# same steps.
 
 CHECKPOINT_VERSION = 1
 # The largest checkpoint; a case has a few hundred bytes.

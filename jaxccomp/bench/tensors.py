@@ -5,8 +5,8 @@
 A byte-level language model is trained on the source text of the standard library. Saved as flat
 ``.npy`` files (all parameters concatenated): weights after the last step, one and four steps
 before, gradients, both Adam moments and activations. The model is trained once, with bfloat16
-weights and a float32 master copy, which is the float32 set. ``.npy`` has no bfloat16: such files
-hold its bits as ``uint16`` and are named ``*_bfloat16.npy``.
+weights and a float32 master copy, from which the float32 files are made. ``.npy`` has no bfloat16:
+files named ``*_bfloat16.npy`` hold its bits as ``uint16``.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _rate(step: int, steps: int) -> float:
 
 
 def train(steps: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Trains for ``steps`` steps and returns the tensors by name, dtype last."""
+    """Trains for ``steps`` steps; returns the tensors by name, which ends with the dtype."""
     training = Training(seed)
     before = earlier = grads = training.master
     for number in range(steps):

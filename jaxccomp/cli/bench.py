@@ -16,7 +16,7 @@ from jaxccomp.bench import calls, files, launch, machine
 from jaxccomp.bench import codecs as bench
 from jaxccomp.bench.team import Team
 
-# --- Codecs beside memcpy: ratio, speed, error ----------------------------------------------------
+# --- Codecs and memcpy: ratio, speed, error -------------------------------------------------------
 
 
 def _add_codec_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +43,13 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--working-sets",
         default=",".join(bench.WORKING_SETS),
-        help=f"of {', '.join(bench.WORKING_SETS)} (default: both)",
+        help=f"among {', '.join(bench.WORKING_SETS)} (default: both)",
     )
     parser.add_argument(
-        "--streaming", default="128MiB", help="size of that working set (default: %(default)s)"
+        "--streaming", default="128MiB", help="size of the set streaming (default: %(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=0.25, help="for each measurement (default: %(default)s)"
+        "--seconds", type=float, default=0.25, help="time of a measurement (default: %(default)s)"
     )
 
 
@@ -104,7 +104,7 @@ def _specs(text: str) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     others = parser.add_subparsers(dest="what", metavar="[codecs]")
-    summary = "Measures codecs beside memcpy: ratio, speed, error."
+    summary = "Measures ratio, speed and error of codecs, and memcpy in the same run."
     _add_codec_arguments(others.add_parser("codecs", help=summary, description=summary))
     add = parser.add_argument
     every = ",".join(calls.NAMES)
@@ -112,7 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sizes = "1KiB,64KiB,1MiB,16MiB"
     add("--sizes", default=sizes, help="bytes that each rank passes in (default: %(default)s)")
     add("--codecs", default="raw", help="specs, separated by spaces (default: %(default)s)")
-    add("-n", "--ranks", type=int, default=2, help="here, by MPI, if this is no rank (default: 2)")
+    ranks = "ranks to start by MPI on this machine, unless this process is a rank (default: 2)"
+    add("-n", "--ranks", type=int, default=2, help=ranks)
     add("--json", metavar="FILE", help="also write the measurements there")
 
 

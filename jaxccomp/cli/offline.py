@@ -14,7 +14,7 @@ from jaxccomp.schedules import _plans
 
 
 class Schedule:
-    """Prints what a rank does in a collective, task by task; nothing runs."""
+    """Prints the tasks of a rank in a collective; runs nothing."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,13 +22,13 @@ class Schedule:
         parser.add_argument("collective", choices=schedules.COLLECTIVES, metavar="COLLECTIVE")
         parser.add_argument("--algorithm", default="auto", help="default: %(default)s")
         parser.add_argument("--ranks", type=int, default=4, help="default: %(default)s")
-        parser.add_argument("--rank", type=int, default=0, help="whose (default: %(default)s)")
+        parser.add_argument("--rank", type=int, default=0, help="the rank (default: %(default)s)")
         parser.add_argument("--root", type=int, default=0, help="default: %(default)s")
-        parser.add_argument("--bytes", default="1MiB", help="of a block (default: %(default)s)")
+        parser.add_argument("--bytes", default="1MiB", help="size of a block (%(default)s)")
         parser.add_argument("--chunk", help="default: the option chunk_bytes")
         parser.add_argument("--coded", action="store_true", help="with a codec")
-        parser.add_argument("--lossless", action="store_true", help="which is a lossless one")
-        parser.add_argument("--hosts", default="", help="by rank, a number for its host: 0,0,1,1")
+        parser.add_argument("--lossless", action="store_true", help="with a lossless codec")
+        parser.add_argument("--hosts", default="", help="host number of each rank, as in 0,0,1,1")
 
     @staticmethod
     def run(arguments: argparse.Namespace) -> int:
@@ -53,7 +53,7 @@ class Schedule:
 
 
 class Simulate:
-    """Prints what a collective takes on a described cluster, computed from its schedules."""
+    """Predicts the time of a collective on a described cluster, from its schedules."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,9 +66,9 @@ class Simulate:
             "each)",
         )
         parser.add_argument("--op", required=True, choices=schedules.COLLECTIVES, metavar="OP")
-        parser.add_argument("--size", default="64MiB", help="of each rank (default: %(default)s)")
+        parser.add_argument("--size", default="64MiB", help="bytes of each rank (%(default)s)")
         parser.add_argument(
-            "--codec", default="raw", help="one of the profile's (default: %(default)s)"
+            "--codec", default="raw", help="a codec of the profile (default: %(default)s)"
         )
         parser.add_argument("--dtype", default="float32", help="default: %(default)s")
         parser.add_argument("--root", type=int, default=0, help="default: %(default)s")
@@ -124,7 +124,7 @@ def _predictions(rows: list[schedules.Prediction]) -> list[str]:
 
 
 class Plan:
-    """Shows what differs between two files of plans (docs/planner.md)."""
+    """Compares two files of plans (docs/planner.md)."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,8 +134,8 @@ class Plan:
             "Prints a line for each call that one file lacks (-, +), or plans differently (!)."
         )
         diff = what.add_parser("diff", help=summary, description=summary)
-        diff.add_argument("before", metavar="A", help="as jaxccomp.plan has saved it")
-        diff.add_argument("after", metavar="B", help="the same")
+        diff.add_argument("before", metavar="A", help="a file that jaxccomp.plan has saved")
+        diff.add_argument("after", metavar="B", help="another such file")
 
     @staticmethod
     def run(arguments: argparse.Namespace) -> int:
@@ -155,11 +155,9 @@ class Trace:
         what = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
         summary = "Writes the traces of all ranks as one, for ui.perfetto.dev, on one clock."
         merge = what.add_parser("merge", help=summary, description=summary)
+        merge.add_argument("output", metavar="OUT", help="the file to write; it must not exist")
         merge.add_argument(
-            "output", metavar="OUT", help="the file to write, which must not be there"
-        )
-        merge.add_argument(
-            "traces", metavar="IN", nargs="+", help="as Timeline.save has written it"
+            "traces", metavar="IN", nargs="+", help="a file that Timeline.save has written"
         )
 
     @staticmethod

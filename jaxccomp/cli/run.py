@@ -1,4 +1,4 @@
-"""Runs a script as ranks, by MPI or ssh: several per GPU if wanted, bound to cores, watched."""
+"""Starts a script as ranks by MPI or ssh, binds them to cores and GPUs, and supervises them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jaxccomp.launch import gpus, job, mpiexec, mps, placement, signals
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("-n", "--ranks", type=int, required=True, help="how many processes")
+    parser.add_argument("-n", "--ranks", type=int, required=True, help="number of processes")
     parser.add_argument(
         "--ranks-per-gpu",
         type=int,
         metavar="K",
-        help="how many share a GPU (default: as few as possible)",
+        help="ranks that share a GPU (default: as few as possible)",
     )
     parser.add_argument(
         "--mps", action="store_true", help="run NVIDIA's Multi-Process Service for the job"
@@ -28,20 +28,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         default="",
         metavar="A,B:4",
-        help="where, with the number of ranks if not shared evenly (default: this machine)",
+        help="hosts, optionally with a number of ranks each (default: this machine)",
     )
     parser.add_argument(
         "--transport",
         choices=("mpi", "ucx"),
         default="mpi",
-        help="what ranks meet by: MPI, or UCX, with ssh to other hosts (default: %(default)s)",
+        help="mpi: start ranks by mpiexec; ucx: without an MPI, by ssh on other hosts (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--env",
         action="append",
         default=[],
         metavar="NAME[=VALUE]",
-        help="a variable for all ranks, also on other hosts; without a value, this one's own",
+        help="a variable for all ranks, also on other hosts; without =VALUE, its value here",
     )
     parser.add_argument(
         "--bind-cores",
@@ -53,18 +54,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory-fraction",
         type=float,
         metavar="F",
-        help="of a GPU's memory, for each rank: at most 0.9/K (default: that; JAX's 0.75 for one)",
+        help="fraction of a GPU's memory for each rank, at most 0.9/K (default: 0.9/K; for K = 1 "
+        "JAX's 0.75)",
     )
     parser.add_argument(
         "--thread-percentage",
         type=float,
         metavar="P",
-        help="the most of a GPU's threads for each rank, with --mps",
+        help="percentage of a GPU's threads that a rank may use, with --mps",
     )
     parser.add_argument("--log-dir", metavar="D", help="also write rank-N.txt there, one per rank")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after S seconds")
     parser.add_argument("script", help="a Python program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -117,8 +119,8 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if arguments.mps and arguments.hosts:
         raise errors.InvalidArgumentError(
-            f"--mps looks after the MPS of this machine only. With --hosts, start `{mps.CONTROL} "
-            "-d` on each of them and leave --mps out: CUDA finds it by itself."
+            f"--mps starts the MPS of this machine only. With --hosts, start `{mps.CONTROL} -d` on "
+            "each host and omit --mps: CUDA finds the daemon."
         )
     if not arguments.hosts and not os.path.isfile(arguments.script):
         raise errors.InvalidArgumentError(f"there is no file {arguments.script!r} to run.")
@@ -134,7 +136,7 @@ def _check_gpus(
     ):
         if given and not found.gpus:
             raise errors.InvalidArgumentError(
-                f"{option} is for GPUs, and there is none: {found.how}. Leave it out to run on "
+                f"{option} is for GPUs, and there is none: {found.how}. Omit {option} to run on "
                 "the CPU."
             )
     placement.ranks_per_gpu(settings, len(found.gpus), arguments.ranks)
@@ -151,7 +153,7 @@ def _variables(given: list[str]) -> dict[str, str]:
         name, has_value, value = each.partition("=")
         if not name.isidentifier():
             raise errors.InvalidArgumentError(
-                f"--env takes NAME=VALUE, or NAME of a variable that is set here, not {each!r}."
+                f"--env takes NAME=VALUE, or the NAME of a variable that is set here, not {each!r}."
             )
         if not has_value and name not in os.environ:
             raise errors.InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""Finds settings by measurement: processes for each device, and what `auto` decides by."""
+"""Finds settings by measurement: processes per device, and the profile that `auto` uses."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summary = tune_links.__doc__
     tune_links.add_arguments(what.add_parser("links", help=summary, description=summary))
     summary = (
-        "Takes the faster one of profiles that the same ranks have measured over MPI and over UCX."
+        "Chooses the faster of two profiles that the same ranks measured over MPI and over UCX."
     )
     tune_links.add_transport_arguments(
         what.add_parser("transport", help=summary, description=summary)
@@ -153,34 +153,34 @@ def _add_ranks_per_gpu(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=int,
         default=128,
-        help="of a device: each process gets 1/K of it (default: %(default)s)",
+        help="batch of a device; each process gets 1/K of it (default: %(default)s)",
     )
     parser.add_argument(
         "--device",
         choices=("gpu", "cpu"),
         default="gpu",
-        help="cpu takes this machine's CPU for the device (default: %(default)s)",
+        help="cpu: use this machine's CPU as the device (default: %(default)s)",
     )
-    parser.add_argument("--gpus", type=int, default=1, help="how many (default: %(default)s)")
+    parser.add_argument("--gpus", type=int, default=1, help="number of GPUs (default: %(default)s)")
     parser.add_argument(
-        "--vmap", action="store_true", help=f"the program obeys {tuning.REPLICAS}: try it as well"
+        "--vmap", action="store_true", help=f"the program supports {tuning.REPLICAS}: measure that"
     )
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument(
-        "--timeout", type=float, default=600, metavar="S", help="of each run (default: %(default)s)"
+        "--timeout", type=float, default=600, metavar="S", help="limit of each run (%(default)s)"
     )
     parser.add_argument(
         "--within",
         type=float,
         metavar="S",
-        help="of all runs together; what there is no time for is told (default: no limit)",
+        help="limit of all runs together; skipped runs are listed (default: no limit)",
     )
     parser.add_argument(
         "--bind-cores", choices=("auto", "none"), default="auto", help="default: %(default)s"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the measurements there")
     parser.add_argument("script", help="a Python program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -220,8 +220,8 @@ def _plan(arguments: argparse.Namespace) -> tuning.Plan:
         found = gpus.find()
         if not found.gpus:
             raise errors.InvalidArgumentError(
-                f"there is no GPU here: {found.how}. `--device cpu` takes the machine's CPU for "
-                "the device, and finds the best number of processes on it."
+                f"there is no GPU here: {found.how}. `--device cpu` uses the machine's CPU as the "
+                "device, and finds the best number of processes on it."
             )
         if arguments.gpus > len(found.gpus):
             raise errors.InvalidArgumentError(
@@ -247,7 +247,7 @@ def _counts(text: str) -> list[int]:
     parts = [each.strip() for each in text.split(",")]
     if not all(each.isdigit() and int(each) > 0 for each in parts):
         raise errors.InvalidArgumentError(
-            f"--ranks-per-gpu takes numbers from 1 on, such as 1,2,4, not {text!r}."
+            f"--ranks-per-gpu takes positive numbers, such as 1,2,4, not {text!r}."
         )
     return sorted({int(each) for each in parts})
 

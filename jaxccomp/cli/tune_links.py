@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=120.0,
         metavar="S",
-        help="after so many seconds no further codec is measured, and those left out are told "
-        "(default: %(default)s)",
+        help="measure no further codec after S seconds, and list the skipped ones (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--codecs",
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tensors",
         action="append",
         metavar="SOURCE",
-        help="what codecs are measured on: random, trained (a small transformer, about a minute), "
+        help="tensors that codecs encode: random, trained (a small transformer, about a minute), "
         "a .npy or .safetensors file, or a folder of .npy files; may be repeated (default: random)",
     )
     parser.add_argument(
@@ -50,15 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="join by jax.distributed, with --processes and --process; otherwise by MPI, under an "
         "MPI launcher",
     )
-    parser.add_argument("--processes", type=int, metavar="N", help="how many there are")
-    parser.add_argument("--process", type=int, metavar="I", help="the number of this one, from 0")
+    parser.add_argument("--processes", type=int, metavar="N", help="the number of processes")
+    parser.add_argument("--process", type=int, metavar="I", help="this process's index, from 0")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures on all ranks; rank 0 prints the table and writes the file."""
     plan = _plan(arguments)
     for option in ("profile", "plan"):
-        config.set(option, "")  # a profile or plan, maybe of other hosts, must have no influence
+        config.set(option, "")  # an existing profile or plan must not affect the measurement
     _join(arguments)
     team = Team()
     first = team.rank == 0
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _kept(unfinished: pathlib.Path) -> bytes:
-    """The checkpoint of an unfinished measurement, cut one byte above the size limit."""
+    """The checkpoint of an unfinished measurement, at most one byte longer than is accepted."""
     try:
         with unfinished.open("rb") as file:
             return file.read(team.MAX_CHECKPOINT_BYTES + 1)
@@ -159,7 +159,7 @@ def _say(text: str) -> None:
     print(f"jaxccomp tune links: {text}", file=sys.stderr, flush=True)
 
 
-# --- The faster one of two profiles ---------------------------------------------------------------
+# --- The faster of two profiles -------------------------------------------------------------------
 
 
 def add_transport_arguments(parser: argparse.ArgumentParser) -> None:
@@ -168,10 +168,10 @@ def add_transport_arguments(parser: argparse.ArgumentParser) -> None:
         "profiles",
         nargs=2,
         metavar="FILE",
-        help="as `tune links` writes them, with JAXCCOMP_TRANSPORT=mpi and ucx",
+        help="files that `tune links` wrote with JAXCCOMP_TRANSPORT=mpi and ucx",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="write the faster one there, whose transport programs use"
+        "--output", metavar="FILE", help="write the faster profile there, for the option profile"
     )
 
 
@@ -199,13 +199,14 @@ def _check(clusters: Sequence[schedules.Cluster], paths: Sequence[str]) -> None:
     names = [each.transport for each in clusters]
     if sorted(names) != ["mpi", "ucx"]:
         raise errors.InvalidArgumentError(
-            f"one profile is to be measured over mpi and one over ucx; these are of {names}. "
+            f"one profile must be measured over mpi and one over ucx; these were over {names}. "
             "JAXCCOMP_TRANSPORT=ucx before `mpiexec ... tune links` measures over UCX."
         )
     for cluster, path in zip(clusters, paths, strict=True):
         if not cluster.step_seconds:
             raise errors.InvalidArgumentError(
-                f"{path} does not say what a step takes: measure it with `tune links`."
+                f"{path} has no time of a training step (step_seconds): measure it with "
+                "`tune links`."
             )
     hosts = [
         [(each.ranks, each.cores) for each in cluster.hosts for _ in range(each.count)]
@@ -213,6 +214,6 @@ def _check(clusters: Sequence[schedules.Cluster], paths: Sequence[str]) -> None:
     ]
     if hosts[0] != hosts[1]:
         raise errors.InvalidArgumentError(
-            "the profiles are of different hosts; by host their ranks and cores are "
-            f"{hosts[0]} and {hosts[1]}. Measure both on the same ones."
+            "the profiles are of different hosts; (ranks, cores) of each host are "
+            f"{hosts[0]} and {hosts[1]}. Measure both profiles on the same hosts."
         )

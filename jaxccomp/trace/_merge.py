@@ -31,8 +31,8 @@ class ClockOffset:
     Attributes:
       ranks: the ranks that share this clock.
       hosts: the names of their machines.
-      seconds: the correction added to their ``CLOCK_MONOTONIC``, which counts from boot; it may be
-        days.
+      seconds: the correction that is added to their ``CLOCK_MONOTONIC``. That clock counts from
+        boot, so the correction may be days.
       uncertainty_seconds: of ``seconds``, plus or minus; 0 for the lowest rank's clock, None if
         unknown.
       by: "reference" for the lowest rank's clock; "messages" if estimated from messages between
@@ -166,8 +166,8 @@ def merge(output: str | os.PathLike[str], *traces: str | os.PathLike[str]) -> Me
         raise errors.InvalidArgumentError("merge needs the traces of one rank or more.")
     if os.path.exists(output):
         raise errors.InvalidArgumentError(
-            f"{os.fspath(output)!r} is there already. The file to write comes first; remove it, or "
-            "name another one."
+            f"{os.fspath(output)!r} exists already. The first argument is the file to write: "
+            "remove the file, or name another one."
         )
     timelines = _checked([(os.fspath(path), read(path)) for path in traces])
     messages = _messages(timelines)
@@ -222,7 +222,7 @@ def _messages(timelines: Sequence[Timeline]) -> list[_Message]:
             if task.message and numbers[task.message, task.kind] == 1:
                 own.setdefault(task.message, {})[task.kind] = task
         for number, ends in own.items():
-            # Between devices of a process; numbers are unique within the process only.
+            # Both ends in one process, between its devices: the number is unique only within it.
             if len(ends) == 2:
                 messages.append(_Message(timeline, ends["send"], timeline, ends["recv"]))
                 continue

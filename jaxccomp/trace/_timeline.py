@@ -259,7 +259,7 @@ _SAVE = (
     "Give files that `Timeline.save` has written, within "
     "`with jaxccomp.trace.record() as timeline:`"
 )
-_MOST = 1 << 62  # the limit of integers: nanoseconds, bytes
+_MAX_INTEGER = 1 << 62  # nanoseconds, bytes
 _MAX_TEXT = 4096
 _MAX_RANKS = 1 << 24
 _NUMBER = re.compile("[0-9a-f]{16}")
@@ -280,8 +280,8 @@ def read(path: str | os.PathLike[str]) -> Timeline:
         raise errors.InvalidArgumentError(f"{place} is no trace of one rank{what}. {_SAVE}.")
     if about.get("version") != VERSION:
         raise errors.InvalidArgumentError(
-            f"{place} has version {about.get('version')!r:.20}, and this release reads {VERSION}; "
-            "record it anew."
+            f"{place} has version {about.get('version')!r:.20}; this release reads version "
+            f"{VERSION}. Record the trace again."
         )
     events = content.get("traceEvents")
     if not isinstance(events, list):
@@ -303,20 +303,20 @@ def _origin(about: Mapping[str, Any], place: str) -> Origin:
     _whole(values, "size", 1, _MAX_RANKS, place)
     _whole(values, "rank", 0, values["size"] - 1, place)
     for name in ("begin_ns", "unix_ns"):
-        _whole(values, name, 0, _MOST, place)
+        _whole(values, name, 0, _MAX_INTEGER, place)
     return Origin(**values)
 
 
 def _task(event: Any, place: str) -> Task:
     args = event.get("args") if isinstance(event, dict) else None
     if not isinstance(args, dict) or event.get("ph") != "X":
-        raise errors.InvalidArgumentError(f"{place} is no task: its ph is 'X', and it has args.")
+        raise errors.InvalidArgumentError(f"{place} is no task: a task has args, and ph is 'X'.")
     for name in ("ts", "dur"):
         value = event.get(name)
         if (
             not isinstance(value, int | float)
             or isinstance(value, bool)
-            or not 0 <= value < _MOST
+            or not 0 <= value < _MAX_INTEGER
             or not math.isfinite(value)
         ):
             raise errors.InvalidArgumentError(
@@ -325,9 +325,9 @@ def _task(event: Any, place: str) -> Task:
     _text(event, "cat", place)
     _whole(event, "tid", 0, len(KINDS) - 1, place)
     _whole(args, "peer", -1, _MAX_RANKS, place)
-    _whole(args, "operation", -1, _MOST, place)
+    _whole(args, "operation", -1, _MAX_INTEGER, place)
     for name in ("lane", "bytes"):
-        _whole(args, name, 0, _MOST, place)
+        _whole(args, name, 0, _MAX_INTEGER, place)
     message = args.get("message", "0" * 16)
     if not isinstance(message, str) or not _NUMBER.fullmatch(message):
         raise errors.InvalidArgumentError(
@@ -355,9 +355,9 @@ def _text(values: Mapping[str, Any], name: str, place: str) -> None:
         )
 
 
-def _whole(values: Mapping[str, Any], name: str, least: int, most: int, place: str) -> None:
+def _whole(values: Mapping[str, Any], name: str, lower: int, upper: int, place: str) -> None:
     value = values.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+    if not isinstance(value, int) or isinstance(value, bool) or not lower <= value <= upper:
         raise errors.InvalidArgumentError(
-            f"{place}: {name} is a whole number from {least} to {most}, not {value!r:.40}."
+            f"{place}: {name} is a whole number from {lower} to {upper}, not {value!r:.40}."
         )

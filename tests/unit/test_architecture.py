@@ -278,10 +278,10 @@ def test_uses_of_private_jax_are_found(text, tmp_path):
 
 
 def test_no_file_sees_itself_through_others():
-    assert structure.circles(PYTHON) == []
-    assert structure.circles(CPP) == []
+    assert structure.cycles(PYTHON) == []
+    assert structure.cycles(CPP) == []
     for folder in structure.folders(CPP):
-        assert structure.circles(structure.sheet(CPP, folder)) == [], folder
+        assert structure.cycles(structure.sheet(CPP, folder)) == [], folder
 
 
 def test_the_top_sheets_are_small():
@@ -290,9 +290,9 @@ def test_the_top_sheets_are_small():
         assert sum(map(len, graph.values())) < 112
 
 
-def test_circles_are_found():
+def test_cycles_are_found():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}
-    assert structure.circles(graph) == ["b", "c"]
+    assert structure.cycles(graph) == ["b", "c"]
     assert structure.levels({"a": {"b"}, "b": set()}) == [["b"], ["a"]]
 
 

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--sizes", default=sizes, help="bytes that each rank passes in (default: %(default)s)")
     add("-n", "--ranks", type=int, default=2, help="default: %(default)s")
     add("--rounds", type=int, default=5, help="default: %(default)s")
-    bind = "bind ranks to cores; auto takes the best for each contender"
+    bind = "bind ranks to cores; auto: the faster setting of each contender (default: %(default)s)"
     add("--bind", choices=("auto", "core", "none"), default="auto", help=bind)
     python = "the interpreter of another environment, for a peer installed there"
     add("--python", action="append", default=[], metavar="PEER=PATH", help=python)

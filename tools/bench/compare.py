@@ -39,7 +39,7 @@ Case = tuple[str, int]  # operation, bytes
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to measure."""
+    """The parameters of a comparison."""
 
     names: tuple[str, ...]
     operations: tuple[str, ...]

@@ -35,8 +35,8 @@ def _needs_mpi4jax(python: str) -> str:
     if _has_module("mpi4jax", python):
         return ""
     return (
-        "mpi4jax is not installed; it is built on the spot: `pip install --no-cache-dir mpi4jax` "
-        "with mpicc on the PATH (and CUDA_ROOT=<CUDA toolkit> where there is an nvcc)"
+        "mpi4jax is not installed; build it: `pip install --no-cache-dir mpi4jax` with mpicc on "
+        "the PATH (and CUDA_ROOT=<CUDA toolkit> if nvcc is on the PATH)"
     )
 
 
@@ -62,18 +62,18 @@ class Contender:
     description: str
     missing: Callable[[str], str] = _always
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    only: tuple[str, ...] = ()  # operations; empty: all
-    lacks: tuple[str, ...] = ()  # operations
+    only: tuple[str, ...] = ()  # its operations; empty: all
+    lacks: tuple[str, ...] = ()  # operations that it does not have
     jitted_peer: bool = False  # another package, called from jitted functions
 
 
-# The first three always run: jaxccomp and two references for its limits.
+# The first three always run: jaxccomp and two lower bounds.
 TABLE = (
     Contender("jaxccomp", "this package, one operation per jitted call"),
-    Contender("empty", "a jitted call of x + 1: what JAX itself costs", only=("empty",)),
-    Contender("memory", "what an operation reads and writes at least, in NumPy: memory's limit"),
-    Contender("mpi4py", "MPI on NumPy buffers, no JAX: the floor"),
-    Contender("mpi4py-fresh", "the same into new memory, as XLA's results are"),
+    Contender("empty", "a jitted call of x + 1: the overhead of JAX", only=("empty",)),
+    Contender("memory", "the minimum of reads and writes of an operation, in NumPy"),
+    Contender("mpi4py", "MPI on NumPy buffers, without JAX"),
+    Contender("mpi4py-fresh", "the same with results in new memory, like XLA's"),
     Contender(
         "mpi4jax",
         "mpi4jax, one operation per jitted call",

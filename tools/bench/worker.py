@@ -51,7 +51,7 @@ def operand(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarra
 
 
 def expected(operation: str, size_bytes: int, rank: int, ranks: int) -> np.ndarray | None:
-    """The operation's result on ``rank``, by NumPy; None where contenders may differ."""
+    """The operation's result on ``rank``, by NumPy; None if contenders may return other values."""
     if operation in ("reduce", "gather") and rank != 0:
         return None
     each = [operand(operation, size_bytes, r, ranks) for r in range(ranks)]
@@ -126,7 +126,7 @@ def with_empty(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
 def with_memory(operation: str, x: np.ndarray, rank: int, ranks: int) -> Step:
     """The minimum of reads and writes of a rank, in its own memory.
 
-    In sums each rank adds its share of all operands, and copies the other ranks' shares.
+    In a sum each rank adds its share of all operands, and copies the other ranks' sums.
     """
     operands = [x.reshape(-1).copy() for _ in range(ranks)]
     count = x.size // ranks

@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="interpreter whose environment has the MPI (default: this one)",
     )
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="end the command then")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="limit of the command")
     parser.add_argument("--goodput", action="store_true", help="first measure a TCP stream's rate")
     parser.add_argument("--all-pairs", action="store_true", help="--goodput between any two hosts")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND...")

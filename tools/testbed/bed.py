@@ -50,7 +50,8 @@ class Testbed:
     def __enter__(self) -> Self:
         network.remove_stale()
         with contextlib.ExitStack() as stack:
-            # Named like a namespace, so that a later testbed can detect that its owner has ended.
+            # The folder's name begins with a namespace's name, which names the owner. A later
+            # testbed removes the folder if the owner has ended.
             prefix = f"{self.plan.switch.namespace}-"
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
             self._agent = launchers.write_agent(self.plan, pathlib.Path(folder))

@@ -94,7 +94,7 @@ _COLLECTIVES = (
 
 SCENARIOS = {
     "collectives": Scenario(
-        "operations and codecs against the MPIs' own operations",
+        "operations and codecs, compared with the MPIs' own operations",
         hosts=4,
         link="1gbit",
         cases=_COLLECTIVES,
@@ -111,7 +111,7 @@ SCENARIOS = {
         peers=False,
     ),
     "updates": Scenario(
-        "weights that hardly changed, where all ranks hold the previous ones",
+        "weights of which few have changed; all ranks hold the previous weights",
         hosts=4,
         link="1gbit",
         cases=(
@@ -121,14 +121,14 @@ SCENARIOS = {
         ),
     ),
     "algorithms": Scenario(
-        "every algorithm against what its own bytes take on the wire",
+        "every algorithm, compared with the time of its bytes on the wire",
         hosts=4,
         link="1gbit",
         cases=tuple(_every_algorithm()),
         peers=False,
     ),
     "hops": Scenario(
-        "values encoded once, against every hop decoding and encoding them anew",
+        "values encoded once, compared with values encoded again at every hop",
         hosts=8,
         link="1gbit",
         cases=tuple(
@@ -146,7 +146,7 @@ SCENARIOS = {
         peers=False,
     ),
     "fast": Scenario(
-        "a link so fast that coding has to keep up with it",
+        "a fast link, on which coding may be the bottleneck",
         hosts=2,
         link="5gbit",
         cases=(

@@ -4,8 +4,8 @@
         python tools/testbed/collectives.py jaxccomp --op bcast --codec lossless
 
 A separate script, since some environments have an MPI and no jaxccomp. Each call starts after a
-barrier; its time is the slowest rank's. Rank 0 prints a line of JSON. --bytes is the size of a
-rank's input (bcast: of the root's).
+barrier; the time of a call is the slowest rank's. Rank 0 prints a line of JSON. --bytes is the size
+of a rank's input (bcast: of the root's).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def values(source: str, dtype: str, size: int, rank: int, ranks: int) -> np.ndar
     """The input of ``rank``: ``size`` bytes of ``source``, from a different offset on each rank.
 
     Args:
-      source: "random" (Gaussian, like weights) or a .npy file, repeated as often as needed; bits of
-        bfloat16 are uint16.
+      source: "random" (Gaussian, like weights) or a .npy file, repeated as often as needed; uint16
+        values are the bits of bfloat16.
       dtype: dtype of random values, "float32" or "bfloat16".
       size: bytes.
       rank: the rank.
@@ -229,27 +229,27 @@ def main() -> None:
     add("contender", choices=CONTENDERS)
     add("--op", default="bcast", choices=OPERATIONS, help="default: %(default)s")
     add("--bytes", type=int, default=64 << 20, help="default: %(default)s")
-    add("--calls", type=int, default=3, help="timed ones (default: %(default)s)")
-    add("--warmups", type=int, default=6, help="calls before them (default: %(default)s)")
-    add("--codec", default="raw", help="of jaxccomp (default: %(default)s)")
-    add("--algorithm", default="auto", help="of jaxccomp (default: %(default)s)")
+    add("--calls", type=int, default=3, help="timed calls (default: %(default)s)")
+    add("--warmups", type=int, default=6, help="untimed calls before (default: %(default)s)")
+    add("--codec", default="raw", help="jaxccomp's codec (default: %(default)s)")
+    add("--algorithm", default="auto", help="jaxccomp's algorithm (default: %(default)s)")
     add("--input", default="random", metavar="random|FILE.npy")
-    add("--ref", default="", metavar="FILE.npy", help="what all ranks hold already, for bcast")
+    add("--ref", default="", metavar="FILE.npy", help="the delta base of a bcast, on all ranks")
     add("--dtype", default="float32", choices=("float32", "bfloat16"), help="of random values")
-    add("--check", action="store_true", help="compare a result with NumPy's first")
-    add("--coding", action="store_true", help="also say what its coding takes, with --ref")
-    add("--timeline", action="store_true", help="also show a call's tasks, of jaxccomp")
-    add("--out", metavar="FILE", help="write the line there, too")
+    add("--check", action="store_true", help="first compare a result with NumPy's")
+    add("--coding", action="store_true", help="also report the minimum coding time, with --ref")
+    add("--timeline", action="store_true", help="also show the tasks of a call (jaxccomp only)")
+    add("--out", metavar="FILE", help="also write the line there")
     given = parser.parse_args()
     if given.timeline and given.contender != "jaxccomp":
-        parser.error(f"--timeline shows tasks of jaxccomp, {given.contender} has none")
+        parser.error(f"--timeline shows tasks of jaxccomp; {given.contender} has none")
 
     from mpi4py import MPI
 
     row = run(MPI.COMM_WORLD, given)
     if MPI.COMM_WORLD.Get_rank() == 0:
-        for who, picture in row.pop("timelines", {}).items():
-            print(f"{who}: {picture}")
+        for name, picture in row.pop("timelines", {}).items():
+            print(f"{name}: {picture}")
         print(json.dumps(row), flush=True)
         if given.out:
             with open(given.out, "w", encoding="utf-8") as file:

@@ -5,8 +5,8 @@
 
 Each case and round starts a new process of every contender, one after the other. The first round
 tries every setting of a peer and checks all results; the other rounds run the fastest settings and
-the default one. The floor of a row is the time that its own bytes need on the busiest link at the
-speed of a TCP stream, measured in the same run.
+the default one. The floor of a row is the time of its bytes on the busiest link at the rate of a
+TCP stream, which is measured in the same run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(
         values = inputs.prepare(given.input, given.previous, pathlib.Path(folder), given.size)
         for name, each in scenarios.items():
             for kind in {case.values for case in each.cases} - set(values):
-                scenario.say(f"left out of {name}: {kind}, of which {given.input} has nothing")
+                scenario.say(f"left out of {name}: {kind}; {given.input} has no such values")
             lines += _run_one(given, name, each, values, pythons)
     return results.with_ratios(lines)
 
@@ -72,7 +72,7 @@ def _run_one(
         "link": what.link,
         "source": pathlib.Path(given.input).name,
     }
-    # The median of the stream's rates before, between and after the rounds.
+    # Take the median of the stream's rates before, between and after the rounds.
     return [row.line(statistics.median(streams), **conditions) for row in table]
 
 
@@ -102,7 +102,7 @@ def _check(given: argparse.Namespace) -> dict[str, Scenario]:
     chosen = SCENARIOS if given.scenario == "all" else {given.scenario: SCENARIOS[given.scenario]}
     transports = {case.transport for each in chosen.values() for case in each.cases}
     if "ucx" in transports and (why := ucx.why_missing()):
-        scenario.say(f"left out: what UCX carries; {why}")
+        scenario.say(f"left out: cases over UCX; {why}")
         transports.remove("ucx")
     return {
         name: dataclasses.replace(
@@ -129,12 +129,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--size", default="64MiB", help="bytes of each rank (default: %(default)s)")
     add("--ops", default=",".join(collectives.OPERATIONS), help="default: %(default)s")
     add("--rounds", type=int, default=3, help="default: %(default)s")
-    add("--calls", type=int, default=5, help="timed, in each round (default: %(default)s)")
-    add("--warmups", type=int, default=6, help="calls before them (default: %(default)s)")
+    add("--calls", type=int, default=5, help="timed calls in each round (default: %(default)s)")
+    add("--warmups", type=int, default=6, help="untimed calls before (default: %(default)s)")
     add("--input", default="random", help="random, trained, a folder, .npy or .safetensors file")
-    add("--previous", default="", metavar="FILE", help="an earlier state of --input, a file")
-    add("--python", action="append", default=[], metavar="NAME=PATH", help="an MPI's, or mpi4jax's")
-    add("--timeout", type=float, default=120, metavar="SECONDS", help="for each launch")
+    add("--previous", default="", metavar="FILE", help="a file with an earlier state of --input")
+    python = "the interpreter of an environment with this MPI, or with mpi4jax"
+    add("--python", action="append", default=[], metavar="NAME=PATH", help=python)
+    add("--timeout", type=float, default=120, metavar="SECONDS", help="limit of each launch")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Measures the speedup by codecs of programs that exchange values inside a step, on slow links.
+"""Measures how codecs speed up programs that exchange values inside a step, on slow links.
 
     python -m testbed.exchanges --json docs/results/exchanges.jsonl
     python -m testbed.exchanges --table docs/results/exchanges.jsonl
@@ -34,7 +34,7 @@ def main() -> int:
     add("--programs", default=",".join(PROGRAMS), help="default: %(default)s")
     add("--codecs", default=",".join(CODECS), help="default: %(default)s")
     add("--rounds", type=int, default=2)
-    add("--epochs", type=int, default=4, help="the first, in which all is compiled, does not count")
+    add("--epochs", type=int, default=4, help="the first one compiles and is not counted")
     add("--worker", nargs=2, metavar=("PROGRAM", "CODEC"), help=argparse.SUPPRESS)
     return scenario.run(parser, _measure, table=table, worker="worker", work=_work)
 
@@ -66,7 +66,7 @@ def _row(
         "hosts": given.hosts,
         "link": given.link,
         "codec": codec,
-        # The median over all ranks: they wait for each other in every step.
+        # Ranks wait for each other in every step, so the median over all ranks is a step's time.
         "seconds": round(statistics.median(s for each in said for s in each["seconds"]), 5),
         "sent_bytes_per_step": round(statistics.mean(each["sent"] for each in said)),
         "loss": round(statistics.mean(each["loss"] for each in said), 4),

@@ -10,8 +10,8 @@ import numpy as np
 from jaxccomp import errors
 from jaxccomp.bench import files
 
-# Kinds of inputs: dtype, the preferred tensor's name, and whether it has an earlier state, which
-# the receivers hold (ref).
+# Kinds of inputs: dtype, the preferred tensor's name, and whether the input needs an earlier state,
+# the delta base (ref) that receivers hold.
 KINDS = {
     "bfloat16": ("bfloat16", "weights", False),
     "float32": ("float32", "gradients", False),
@@ -36,7 +36,7 @@ def prepare(source: str, previous: str, folder: pathlib.Path, size: int) -> dict
         file.
       previous: for "update", a file with an earlier state of ``source``; "" when there is none.
       folder: the output folder.
-      size: the bytes of a random update: full size, because zstd would exploit a repetition.
+      size: the bytes of a random update. It is not repeated, because zstd would exploit that.
 
     Raises:
       InvalidArgumentError: for an unknown source.

@@ -14,10 +14,10 @@ from testbed.plan import Plan
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings with which an MPI uses the links, and is fastest there.
+    """The fastest settings of an MPI that make it use the emulated links.
 
     Attributes:
-      vendor: its name in mpi4py.
+      vendor: the MPI's name in mpi4py.
       environment: variables of mpiexec and all ranks.
       alone: additional variables for one rank per host.
       flags: options of mpiexec; ``{network}`` is the network of the hosts.
@@ -32,8 +32,8 @@ class Settings:
 TABLE = {
     "mpich": Settings(
         "MPICH",
-        # libfabric over TCP sockets. UCX, the wheel's other netmod, takes a rendezvous per message
-        # and was up to twice slower; by default it would use shared memory between hosts.
+        # libfabric over TCP sockets. UCX, the wheel's other netmod, does a rendezvous per message
+        # and took up to twice as long; by default it would use shared memory between hosts.
         {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"},
         {"MPIR_CVAR_NOLOCAL": "1"},
         ("-launcher", "ssh"),
@@ -53,8 +53,8 @@ TABLE = {
     ),
 }
 
-# Runs a command line on a host, as ssh would: with the host's own network, host name and shared
-# memory. `ip netns exec` also mounts a /sys of its own.
+# Replaces ssh: runs a command line with a host's own network, host name and shared memory.
+# `ip netns exec` also mounts the host's own /sys.
 _AGENT = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
 host=$1

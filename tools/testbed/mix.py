@@ -37,7 +37,7 @@ class Contender:
       is_distributed: whether ranks initialise `jax.distributed`, too.
       on_mesh: whether programs communicate along mesh axes instead of between processes.
       needs_ucx: whether UCX carries the values.
-      lacks: for each program an operation that it needs and this contender lacks.
+      lacks: by program, an operation that the program needs and this contender lacks.
     """
 
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -51,7 +51,7 @@ class Contender:
     def why_not(self, program: str) -> str:
         """Return why this contender cannot run a program; "" if it can."""
         if self.on_mesh and not programs.PROGRAMS[program].on_meshes:
-            return "the program communicates between processes, and it needs axes"
+            return "the program communicates between processes, and this backend needs axes"
         if program in self.lacks:
             return f"there is no {self.lacks[program]}"
         return ucx.why_missing() if self.needs_ucx else ""
@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--programs", nargs="+", choices=programs.PROGRAMS, default=tuple(programs.PROGRAMS))
     add("--contenders", nargs="+", choices=CONTENDERS, default=tuple(CONTENDERS))
     add("--rounds", type=int, default=3)
-    add("--epochs", type=int, default=4, help="the first, in which all is compiled, does not count")
+    add("--epochs", type=int, default=4, help="the first one compiles and is not counted")
     add("--worker", nargs=2, metavar=("PROGRAM", "CONTENDER"), help=argparse.SUPPRESS)
     return scenario.run(
         parser, _measure, table=table, worker="worker", work=_work, arguments=arguments
@@ -198,7 +198,7 @@ def _line(
     said = [each for one in found for each in one.said]
     steps = sum(one.said[0]["steps"] for one in found)
     return line | {
-        # The median over all ranks: they wait for each other in every step.
+        # Ranks wait for each other in every step, so the median over all ranks is a step's time.
         "seconds": scenario.rounded(statistics.median(s for each in said for s in each["seconds"])),
         # Mean per host, including the traffic of compilation and evaluation.
         "received_bytes_per_step": round(

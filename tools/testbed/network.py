@@ -19,8 +19,8 @@ from testbed import plan as plans
 _numbers = itertools.count()
 _NAMESPACES = pathlib.Path("/var/run/netns")
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
-# Every kernel has reno, and namespaces may choose it. No IPv6: the plan has no addresses for it.
-# Best effort: in a container /proc/sys may be read-only; then the system's settings apply.
+# TCP reno, since every kernel has it and lets namespaces choose it. No IPv6, since the plan has no
+# IPv6 addresses. In a container /proc/sys may be read-only: then the system's settings apply.
 _SETTINGS = """
 cd /proc/sys/net
 set_to() { ! [ -e $1 ] || echo $2 > $1; } 2> /dev/null
@@ -117,7 +117,7 @@ def remove(namespaces: Iterable[str]) -> None:
     namespaces = [each for each in namespaces if (_NAMESPACES / each).exists()]
     kill(namespaces)
     for each in namespaces:
-        # This also deletes the namespace's ends of the links, and each end its peer.
+        # Deleting a namespace deletes its ends of the links, and with each end the end's peer.
         subprocess.run(["ip", "netns", "delete", each], capture_output=True)
 
 

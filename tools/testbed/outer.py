@@ -6,7 +6,7 @@ All hosts train a transformer on bytes, each with its own data, with AdamW as th
 Some ways average gradients in every step, raw or encoded; others exchange parameters every
 ``--every`` steps (`jaxccomp.optim.diloco`, `sparse_loco` and `Streaming`). Every ``--every`` steps
 each way records the seconds of training (without evaluation), the bytes sent and the loss on
-held-out text. The way "alone" exchanges nothing: it measures computing.
+held-out text. The way "alone" exchanges nothing: its time is the time of computing.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def main() -> int:
     parser.add_argument("--link", default="100mbit")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--every", type=int, default=30, help="steps between outer steps")
-    parser.add_argument("--fragments", type=int, default=3, help="of the streaming form")
-    parser.add_argument("--delay", type=int, default=5, help="of the streaming form, in steps")
+    parser.add_argument("--fragments", type=int, default=3, help="fragments of Streaming")
+    parser.add_argument("--delay", type=int, default=5, help="delay of Streaming, in steps")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # of the worker
     return scenario.run(parser, _measure, table=markdown, worker="way", work=_work)
@@ -122,7 +122,7 @@ def _row(
 
 
 def _add_times_to_the_same_loss(rows: list[dict[str, Any]]) -> None:
-    """Add the seconds until the loss that all ways reach, and the fraction of computing."""
+    """Add the seconds until the loss that all exchanging ways reach, and the share of computing."""
     alone = next((row["seconds_per_step"] for row in rows if row["way"] == "alone"), None)
     exchanging = [row for row in rows if row["way"] != "alone"]
     target = max((row["points"][-1]["loss"] for row in exchanging), default=0)

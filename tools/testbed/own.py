@@ -25,7 +25,8 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _SUMS = ("allreduce", "reduce_scatter")
 _SAME_EVERYWHERE = ("bcast", "allreduce", "allgather")
 # A baseline, not a codec: indices and new values of the changed weights, zstd -3 (PULSE, arXiv
-# 2602.03839). The root encodes, the same chain broadcasts the bytes, and each rank applies them.
+# 2602.03839). The root encodes, a raw bcast by the same algorithm sends the bytes, and each rank
+# applies them.
 INDEX_VALUE_ZSTD = "index_value_zstd"
 
 # name: (function, whether a rank's input has one row for each rank)
@@ -62,9 +63,9 @@ def step(operation: str, x: np.ndarray, ref: np.ndarray | None, given: argparse.
 
 
 def _updates(update: Callable[..., Any], states: tuple[Any, Any]) -> Callable[[], Any]:
-    """A function whose calls alternate between the two states, as updates in training.
+    """A function whose calls alternate between the two states, like updates in training.
 
-    A call's result is the next call's reference, whose memory it reuses.
+    The result of a call is the donated reference of the next call.
     """
     held = [jnp.copy(states[1])]
     turns = itertools.cycle(states)
@@ -102,11 +103,11 @@ def _index_value_zstd(x: np.ndarray, ref: np.ndarray, algorithm: str) -> Callabl
 
 
 def coding_seconds(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> float:
-    """Lower bound for coding in a broadcast of ``x`` with ``ref`` by ranks of one machine.
+    """Lower bound of the coding time of a broadcast of ``x`` with ``ref`` on one machine's ranks.
 
     The root encodes and all others decode, each rank on one core at a time. The root measures the
-    speed of one core, on values in memory rather than in the cache, while the other ranks sleep.
-    Checksums of references are not included.
+    rates of one core, on values in memory instead of the cache, while the other ranks sleep. The
+    bound does not include checksums of references.
     """
     rates = None
     if comm.Get_rank() == 0:
@@ -202,14 +203,14 @@ def allowed(x: np.ndarray, bound: codecs.ErrorBound) -> np.ndarray:
         blocks = -(-size.size // bound.block_values)
         padded = np.zeros(blocks * bound.block_values, size.dtype)
         padded[: size.size] = size
-        most = padded.reshape(blocks, -1).max(axis=1)
+        greatest = padded.reshape(blocks, -1).max(axis=1)
         # The codec's block of a value lies within the value's block here and its two neighbours.
-        around = np.pad(most, 1)
-        most = np.maximum(np.maximum(around[:-2], around[2:]), most)
-        most = np.repeat(most, bound.block_values)[: size.size]
+        around = np.pad(greatest, 1)
+        greatest = np.maximum(np.maximum(around[:-2], around[2:]), greatest)
+        greatest = np.repeat(greatest, bound.block_values)[: size.size]
     else:
-        most = size.max(initial=0.0) if bound.block else 0.0
-    return size * bound.relative + most * bound.block + bound.absolute
+        greatest = size.max(initial=0.0) if bound.block else 0.0
+    return size * bound.relative + greatest * bound.block + bound.absolute
 
 
 def timeline(step: Callable[[], Any]) -> jcc.trace.Timeline:

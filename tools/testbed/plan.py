@@ -47,10 +47,10 @@ class Shape:
 
     @property
     def burst(self) -> int:
-        """Bytes that pass at full speed after a pause: a millisecond's.
+        """Bytes that pass at full speed after a pause: a millisecond's, at least 16 KiB.
 
-        This is enough for a late timer not to cost bandwidth, and so little that short messages are
-        also delayed.
+        A smaller bucket would lose bandwidth when a timer is late. A larger one would not delay
+        short messages.
         """
         return max(self.rate // 8000, 16 << 10)
 
@@ -65,10 +65,10 @@ class Shape:
 
     @property
     def limit(self) -> int:
-        """The length of the queue in bytes: fifty milliseconds.
+        """The length of the queue in bytes: fifty milliseconds, at least 8 MiB.
 
-        It holds the packets in flight of seven senders at once, so that none is dropped: TCP
-        resends a packet lost at the end of a message after 200 ms, which would dominate the result.
+        The queue holds the packets in flight of seven senders, so that none is dropped. TCP resends
+        a packet lost at the end of a message only after 200 ms, which would dominate the result.
         """
         return max(self.rate // 160, 8 << 20)
 

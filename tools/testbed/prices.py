@@ -23,8 +23,8 @@ from jaxccomp._native import json_files
 Line = dict[str, Any]
 
 _CORES = 2
-# Processor time of TCP through MPICH and libfabric, at each end: a raw broadcast of 64 MiB on four
-# hosts takes 0.108 s a rank (docs/testbed.md), in which it sends and receives 112 MiB.
+# CPU time of TCP through MPICH and libfabric at each end. In a raw broadcast of 64 MiB on four
+# hosts a rank sends and receives 112 MiB, with 0.108 s of CPU time (docs/testbed.md).
 _LINK = {"processor_seconds": 2e-5, "processor_seconds_per_byte": 9e-10}
 # The tensor of docs/results/codecs.jsonl that resembles an input.
 _TENSORS = {"bfloat16": "weights", "float32": "gradients"}

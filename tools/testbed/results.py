@@ -76,13 +76,15 @@ def best(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Adds the floor to each line, and ratios of its time; above 1 the line is slower.
+    """Adds the floor to each line, and ratios: time of the line / another time.
 
-    The denominators are: ``of_floor``: the time of its bytes on the wire; ``of_larger_floor``: the
-    larger of that and the coding time (own.coding_seconds), if measured; ``of_best_mpi``: the
-    faster MPI at its fastest setting; ``of_default_mpi``: the faster MPI at its default setting
-    (both None without an MPI in the same scenario and size); ``of_mpi_transport``, for lines over
-    UCX: the time of the same case over MPI.
+    Above 1 the line is slower. The other times are:
+      of_floor: the time of the line's bytes on the wire.
+      of_larger_floor: the larger of that and the coding time (own.coding_seconds), if measured.
+      of_best_mpi: the faster MPI at its fastest setting; None without an MPI in the same scenario
+        and size.
+      of_default_mpi: the faster MPI at its default setting; None likewise.
+      of_mpi_transport: for lines over UCX, the same case over MPI.
     """
     made = []
     for line in lines:
@@ -108,7 +110,7 @@ def with_ratios(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _place(line: dict[str, Any]) -> tuple[Any, ...]:
-    # Scenarios run at different times: compare lines of one scenario only.
+    # Compare only lines of one scenario: scenarios run at different times.
     return tuple(line[name] for name in ("scenario", "op", "hosts", "link", "size"))
 
 

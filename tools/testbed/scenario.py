@@ -44,11 +44,11 @@ def run(
       The exit status: 1 when a launch failed or a line has an "error", 2 for invalid arguments or
       files, 130 when interrupted.
     """
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what is measured")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the measurements")
     if table:
-        parser.add_argument("--table", metavar="FILE", help="measure nothing; print such a file")
+        parser.add_argument("--table", metavar="FILE", help="measure nothing; print this file")
     if plot:
-        parser.add_argument("--plot", metavar="FILE", help="with --table: draw it, too")
+        parser.add_argument("--plot", metavar="FILE", help="with --table: also draw its lines")
     given = parser.parse_args(arguments)
     if work and getattr(given, worker) is not None:
         work(given)

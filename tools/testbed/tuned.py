@@ -24,7 +24,7 @@ def fastest_profile(
     tensors: Iterable[str],
     env: Mapping[str, str],
 ) -> str:
-    """Writes the profile of the transport with the faster training step; of MPI without UCX.
+    """Writes the profile of the transport with the faster training step (MPI if UCX is missing).
 
     Args:
       where: as in `workers.run`.

@@ -19,10 +19,10 @@ from testbed.inputs import Input
 from testbed.results import Row
 
 _WORKER = str(pathlib.Path(collectives.__file__))
-# The next round drops a setting whose time is more than this many times the fastest's.
-_HOPELESS = 1.1
+# The next round drops a setting that takes longer than this times the fastest setting's time.
+_MAX_SLOWDOWN = 1.1
 _MPI4JAX_LACKS = ("reduce_scatter",)
-# By transport other than MPI: its display name, and variables of the ranks.
+# Transports other than MPI: the name to show, and variables of the ranks.
 _CARRIERS = {"ucx": ("UCX", {"JAXCCOMP_TRANSPORT": "ucx"})}
 
 
@@ -122,7 +122,7 @@ def measure(bed: Testbed, row: Row, given: argparse.Namespace, values: Input) ->
 
 
 def next_turn(table: Sequence[Row]) -> list[Row]:
-    """The rows of the next round: without failed rows and slow settings (_HOPELESS)."""
+    """The rows of the next round: without failed rows and slow settings (`_MAX_SLOWDOWN`)."""
     fastest: dict[tuple[Case, str], float] = {}
     good = [row for row in table if row.seconds and not row.error]
     for row in good:
@@ -131,5 +131,6 @@ def next_turn(table: Sequence[Row]) -> list[Row]:
     return [
         row
         for row in good
-        if row.setting == "default" or row.seconds <= _HOPELESS * fastest[row.case, row.contender]
+        if row.setting == "default"
+        or row.seconds <= _MAX_SLOWDOWN * fastest[row.case, row.contender]
     ]

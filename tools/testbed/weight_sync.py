@@ -2,7 +2,7 @@
 
     python -m testbed.weight_sync --json docs/results/weight_sync.jsonl
 
-The results are bytes and seconds of a version, and the actors' slowdown.
+Reports the bytes and seconds of a version, and the slowdown of the actors' steps.
 
 One host emulates a trainer: float32 weights move by steps of known size and are rounded to
 bfloat16. The other hosts are actors: they repeat a local step, and take the latest weights.
@@ -34,8 +34,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m testbed.weight_sync", description=__doc__)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--link", default="100mbit")
-    parser.add_argument("--values", type=int, default=20_000_000, help="of the weights")
-    parser.add_argument("--versions", type=int, default=100, help="of a broadcast a tenth")
+    parser.add_argument("--values", type=int, default=20_000_000, help="number of weights")
+    parser.add_argument("--versions", type=int, default=100, help="broadcast: a tenth of it")
     parser.add_argument("--period", type=float, default=1.0, help="seconds between versions")
     parser.add_argument("--rate", type=float, default=1e-6, help="the size of a step")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # of the worker

@@ -67,7 +67,7 @@ def run(
         received = where.received_bytes() - before
     found = said(output, ranks)
     if found is None:
-        raise FailedError(f"not all of {ranks} ranks said something: {output}")
+        raise FailedError(f"not all of {ranks} ranks reported: {output}")
     return Found(found, received)
 
 

@@ -141,16 +141,23 @@ def main() -> int:
     parser.add_argument("--link", default="1gbit")
     parser.add_argument("--minutes", type=float, default=30.0, help="of the run with faults")
     parser.add_argument(
-        "--minutes-without", type=float, default=10.0, help="of the one without; 0: none"
+        "--minutes-without", type=float, default=10.0, help="of the run without faults; 0: no run"
     )
     parser.add_argument("--every", type=float, default=30.0, help="seconds between faults")
     parser.add_argument("--lasting", type=float, help="seconds of a fault; default: by its kind")
     parser.add_argument("--silence", type=float, default=1.5, help="peer_timeout_seconds")
-    parser.add_argument("--pause", type=float, default=0.5, help="seconds of an outer step")
-    parser.add_argument("--start", type=float, default=40.0, help="seconds until all have met")
-    parser.add_argument("--patience", type=float, default=60.0, help="seconds for the end")
+    parser.add_argument(
+        "--pause", type=float, default=0.5, help="seconds to sleep in an outer step"
+    )
+    parser.add_argument("--start", type=float, default=40.0, help="seconds until the first fault")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60.0,
+        help="seconds after the end until a process counts as hung",
+    )
     parser.add_argument("--kind", action="append", choices=faults.KINDS, help="default: all")
-    parser.add_argument("--keep", type=pathlib.Path, help="a folder for what members have said")
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for the members' output")
     return scenario.run(parser, _measure, table=report.table, plot=report.plot)
 
 

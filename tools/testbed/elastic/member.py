@@ -1,7 +1,7 @@
 """A member of the elastic group: repeats local steps and a mean over members; survives faults.
 
-Each member has a part of a convex problem's data. It prints a line for each outer step, and for
-each failure that it notices.
+Each member has a part of the data of a convex problem. A member prints a line for each outer step,
+and for each failure that it notices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def averaged(params: Any, comm: jcc.Communicator) -> Any:
 
 @jax.jit
 def moved(params: Any, x: jax.Array, y: jax.Array) -> Any:
-    """One step of gradient descent on this member's data; it does not change "ballast"."""
+    """One step of gradient descent on this member's data; the loss does not use "ballast"."""
     gradient = jax.grad(lambda p: jnp.mean((x @ p["w"] + p["b"] - y) ** 2))(params)
     return jax.tree.map(lambda p, g: p - 0.02 * g, params, gradient)
 
@@ -86,8 +86,8 @@ def main() -> None:
     parser.add_argument("--parts", type=int, required=True)
     parser.add_argument("--until", type=float, required=True, help="Unix time of the end")
     parser.add_argument("--inner", type=int, default=10, help="steps between two means")
-    parser.add_argument("--pause", type=float, default=0.1, help="seconds besides, of a mean")
-    parser.add_argument("--values", type=int, default=1 << 18, help="float32 values besides")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds to sleep before a mean")
+    parser.add_argument("--values", type=int, default=1 << 18, help="float32 values of ballast")
     given = parser.parse_args()
     x, y = data(given.part)
     params = {"w": jnp.zeros(FEATURES), "b": jnp.zeros(()), "ballast": jnp.zeros(given.values)}

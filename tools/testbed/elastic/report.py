@@ -10,7 +10,7 @@ from typing import Any
 from testbed import scenario
 from testbed.elastic import faults
 
-# Members notice a fault within these seconds; a later failure is not counted as its effect.
+# A failure that members notice later after a fault is not counted as the fault's effect.
 _NOTICED_SECONDS = 30.0
 
 # Steps are counted in intervals of this length.
@@ -30,7 +30,7 @@ def summary(
 
     Args:
       logs: host and lines of each process.
-      befallen: the faults: time, kind and host.
+      befallen: the faults that occurred: time, kind and host.
       begin: start of the measured time, in Unix time.
       end: end of the measured time, in Unix time.
       hangs: number of processes that had to be killed in the end.
@@ -65,9 +65,10 @@ def summary(
 def steps_with_different_bits(logs: Sequence[Sequence[Line]]) -> int:
     """The number of steps after which members had different bits.
 
-    All members of a step, and all that continue after it, must have the same bits. One exception: a
-    process that was stopped during a step may finish it after the others have repeated the step
-    without it. It is then cut off, and gets new parameters when it joins again.
+    All members of a step, and all members that continue after it, must have the same bits. One
+    exception: a process that was stopped during a step may finish the step after the others have
+    repeated it without this process. The process is then cut off, and gets new parameters when it
+    joins again.
     """
     hashes: dict[tuple[int, str], set[str]] = {}
     for log in logs:
@@ -171,8 +172,8 @@ def _seconds(
 ) -> tuple[float | None, float | None]:
     """Seconds from a fault until all survivors have noticed it, and until their next step is done.
 
-    A survivor is a process that has both failed and shrunk. A process that an earlier fault stopped
-    and that only now learns that it is cut off is not a survivor.
+    A survivor is a process that noticed a failure and shrunk the group. Not a survivor is a process
+    that an earlier fault stopped, and that only now learns that it is cut off.
     """
     during = [[line for line in log if begun <= line["t"] < until] for log in logs]
     go_on = [

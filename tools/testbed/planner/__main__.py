@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--links", nargs="+", default=points.LINKS, help=links)
     add("--ops", nargs="+", default=tuple(points.OPERATIONS), choices=points.OPERATIONS)
     add("--sizes", nargs="+", default=points.SIZES, help="bytes of each rank (%(default)s)")
-    add("--turns", type=int, default=6, help="of calls, at each point (%(default)s)")
-    within = "begin no point that may not be done after so many seconds (%(default)s)"
+    add("--turns", type=int, default=6, help="turns of calls at each point (%(default)s)")
+    within = "seconds; begin no point that may end later (%(default)s)"
     add("--within", type=float, default=1800.0, metavar="S", help=within)
     add("--input", default="random", help="random, trained, a folder, .npy or .safetensors file")
     return scenario.run(parser, _measure, table=report.table, arguments=arguments)
@@ -72,7 +72,7 @@ def _measure(given: argparse.Namespace) -> None:
             if lacking := set(kinds) - set(values):
                 raise errors.InvalidArgumentError(
                     f"--input {given.input!r} has no values of {errors.listed(lacking)}; name one "
-                    "that has, or leave out the operations that need them (--ops)."
+                    "that has, or omit the operations that need them (--ops)."
                 )
             run = _Run(given, path, folder, {kind: values[kind].file for kind in kinds})
             places = [place for place, those in missing.items() if those]
@@ -153,8 +153,8 @@ def _begin(path: pathlib.Path, source: str) -> None:
     whole = lines if not lines or lines[-1].endswith("\n") else lines[:-1]
     if whole[:1] != [first]:
         raise errors.InvalidArgumentError(
-            f"--json: {path} was not measured by this command on this machine, with this release "
-            f"and {source} values, and is not gone on with; name another file."
+            f"--json: {path} cannot be continued: it was not measured on this machine with this "
+            f"release and {source} values. Name another file."
         )
     if whole != lines:
         json_files.write(path, "".join(whole).encode())

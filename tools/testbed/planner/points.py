@@ -25,7 +25,7 @@ OPERATIONS = {
     "reduce": "float32",
 }
 SIZES = ("64KiB", "1MiB", "16MiB")
-# Fast places first: the time that they do not use is divided among the others.
+# Fast places first: the other places share the time that these do not use.
 HOSTS = (2, 4)
 LINKS = ("memory", "5gbit", "1gbit", "100mbit")
 MEMORY = "memory"

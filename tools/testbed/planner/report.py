@@ -91,7 +91,7 @@ def _of_choices(points: Sequence[Line], where: str, of_best: float) -> list[tupl
     beyond = [line for line in points if line["ratio"] > of_best]
     same = sum(_is_same(line["auto"], line["best"]) for line in beyond)
     worst = max(points, key=lambda line: line["ratio"])
-    median, most = error_of(points)
+    median, largest = error_of(points)
     text = (
         f"{where}, the chosen plan takes at most {of_best:g} times the fastest fixed plan: at "
         f"{len(points) - len(beyond)} of {len(points)} points"
@@ -108,9 +108,9 @@ def _of_choices(points: Sequence[Line], where: str, of_best: float) -> list[tupl
     return [
         (not beyond, text),
         (
-            median <= MEDIAN_ERROR and most <= WORST_ERROR,
+            median <= MEDIAN_ERROR and largest <= WORST_ERROR,
             f"{where}, prices are off by {MEDIAN_ERROR:.0%} as a median and {WORST_ERROR:.0%} at "
-            f"most: {median:.0%} and {most:.0%}",
+            f"most: {median:.0%} and {largest:.0%}",
         ),
     ]
 

@@ -34,11 +34,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--points", required=True, type=points.from_text)
-    add("--inputs", required=True, type=json.loads, help="files by kind of values")
-    add("--place", required=True, type=json.loads, help="what lines say of it")
+    add("--inputs", required=True, type=json.loads, help="files of values, by their kind")
+    add("--place", required=True, type=json.loads, help="the fields of `points.Place`")
     add("--turns", required=True, type=int)
     add("--within", required=True, type=float, help="seconds")
-    add("--out", required=True, help="a line is added to it for each point")
+    add("--out", required=True, help="the file to which to append a line for each point")
     given = parser.parse_args()
     until = time.monotonic() + given.within
 
@@ -90,7 +90,7 @@ class Comparison:
         self._options = {plan: self._option(*plan) for plan in self._plans}
 
     def _option(self, algorithm: str, codec: str) -> schedules.Option:
-        """The plan that runs and its predicted cost, by the call that lowering makes."""
+        """The plan that runs and its predicted cost; asks the planner as lowering does."""
         choice = comm.planner().choose(
             self._point.op,
             algorithm=algorithm,
@@ -99,7 +99,9 @@ class Comparison:
             groups=(jcc.world().processes,),
         )
         if choice is None:
-            raise RuntimeError(f"The profile has no price of {self._point}: {algorithm}, {codec}.")
+            raise RuntimeError(
+                f"The planner predicts no cost of {self._point}: {algorithm}, {codec}."
+            )
         return choice.chosen
 
     def min_seconds(self, turns: int) -> float:
@@ -118,9 +120,9 @@ class Comparison:
         for plan in first:
             seconds[plan].append(self._seconds(steps[plan]))
         each = max(self._world.allgather(time.monotonic() - begun)) / len(first)
-        least = {plan: min(took) for plan, took in seconds.items()}
-        limit = _NEAR * min(least.values())
-        going = [plan for plan in steps if plan == AUTO or least[plan] <= limit]
+        fastest = {plan: min(took) for plan, took in seconds.items()}
+        limit = _NEAR * min(fastest.values())
+        going = [plan for plan in steps if plan == AUTO or fastest[plan] <= limit]
         more = min(int(_SECONDS / (each * len(going))), _MAX_TURNS)
         for turn in range(max(turns - _TURNS_OF_ALL, more)):
             begin = turn % len(going)  # vary which plan runs first
@@ -140,10 +142,10 @@ class Comparison:
         }
 
     def _seconds(self, step: Callable[[], Any]) -> float:
-        """Seconds of a call on the slowest rank, on links that have just been busy.
+        """Seconds of a call on the slowest rank, right after a burst that empties the buckets.
 
-        After a pause the emulated links pass a millisecond's bytes at full speed, which may be all
-        bytes of a short call; real links do not.
+        After a pause the emulated links pass a millisecond's bytes at full speed: maybe all bytes
+        of a short call. Real links do not.
         """
         world = self._world
         world.Barrier()
@@ -156,7 +158,7 @@ class Comparison:
         return max(world.allgather(time.perf_counter() - begun))
 
     def _plan(self, plan: tuple[str, str], took: list[float]) -> dict[str, Any]:
-        seconds = statistics.median_low(took)  # of two calls the faster one
+        seconds = statistics.median_low(took)  # for two calls, the faster one
         predicted = self._options[plan].seconds
         return {
             "algorithm": plan[0],
@@ -178,7 +180,7 @@ class Comparison:
             first = result if first is None else first
             if not all(self._world.allgather(_alike(result, first))):
                 raise RuntimeError(
-                    f"{self._point} with {algorithm}, {codec} has another result than auto has."
+                    f"{self._point}: {algorithm}, {codec} returns another result than auto."
                 )
         return steps
 

@@ -40,12 +40,12 @@ def main() -> int:
     add("--task", choices=data.TASKS, default="mlp")
     add("--hosts", type=int, default=4)
     add("--link", default="1gbit")
-    add("--rounds", type=int, default=3, help="0 for losses alone")
-    add("--steps", type=int, default=20, help="timed, in each round")
+    add("--rounds", type=int, default=3, help="0: only measure losses")
+    add("--steps", type=int, default=20, help="timed steps in each round")
     add("--warmups", type=int, default=10)
-    add("--seeds", type=int, default=3, help="of the runs that give losses; 0 for none")
+    add("--seeds", type=int, default=3, help="number of runs to measure losses; 0: none")
     add("--loss-steps", type=int, default=300)
-    add("--ways", action="append", help="only those whose names contain this, or one of these")
+    add("--ways", action="append", help="only ways whose names contain this; may be repeated")
     add("--python", action="append", default=[], metavar="torch=PATH")
     return scenario.run(parser, _measure, table=report.table)
 
@@ -95,7 +95,7 @@ def _time(
                     _fail(row, error)
                     continue
                 said = found.said
-                # A step ends when the slowest rank's ends.
+                # The time of a step is the slowest rank's.
                 each = [max(step) for step in zip(*(s["seconds"] for s in said), strict=True)]
                 row["seconds"] += each
                 row["identical"] = all(s.get("identical", True) for s in said)

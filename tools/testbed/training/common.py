@@ -21,16 +21,18 @@ def arguments(description: str) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--warmups", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--loss", action="store_true", help="of what no rank trains on, at the end")
+    parser.add_argument(
+        "--loss", action="store_true", help="report the final loss on held-out data"
+    )
     return parser.parse_args()
 
 
 def timed(
     given: argparse.Namespace, step: Callable[[Any, Any], None], batches: Any
 ) -> dict[str, Any]:
-    """Seconds of each step after the warm-up, and this process's mean processor time of a step."""
+    """Seconds of each step after the warm-up, and this process's mean CPU seconds per step."""
     seconds = []
-    # Make batches first: all ranks would wait for a slow one.
+    # Make all batches first: if one rank made a batch slowly, all ranks would wait.
     ready = list(itertools.islice(batches, given.warmups + given.steps))
     processor = 0.0
     for number, (x, y) in enumerate(ready):

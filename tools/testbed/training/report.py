@@ -47,7 +47,7 @@ def table(lines: Iterable[Line]) -> str:
 
 def _table(lines: Sequence[Line]) -> str:
     done = sorted((line for line in lines if "seconds" in line), key=lambda line: line["seconds"])
-    # Ways with losses and without times.
+    # Ways that have losses but no times.
     losses = [line for line in lines if line.get("losses") and "seconds" not in line]
     raw = next((line for line in lines if line.get("losses") and line["codec"] == "raw"), None)
     peers = [line["seconds"] for line in done if line["worker"] == "torch"]

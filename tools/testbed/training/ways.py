@@ -81,7 +81,7 @@ _ALGORITHMS = (
 # The codec onebit written in JAX, without a native encoder (worker.py).
 ONEBIT_IN_JAX = "onebit_in_jax"
 
-# The ablation of the HiPress paper: each row adds one thing to the row before.
+# The ablation of the HiPress paper: each row adds one optimisation to the row before.
 ABLATION = (
     Way("jaxccomp", "raw", per_tensor=True, algorithm="ring"),
     Way("jaxccomp", ONEBIT_IN_JAX, True, per_tensor=True),

@@ -1,4 +1,4 @@
-"""Trains on one rank with jaxccomp or MPI's own allreduce, and reports the time of steps."""
+"""One rank of a training: reduces gradients with jaxccomp or MPI, and reports step times."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _loss_of(given: argparse.Namespace) -> Callable[..., Any]:
 
 
 def _descend(given: argparse.Namespace, params: Any, momentum: Any, grads: Any) -> tuple[Any, Any]:
-    # `optim.dgc` returns the momentum.
+    # The gradients that `optim.dgc` returns already include the momentum.
     decay = 0 if given.way.warmup else data.MOMENTUM
     momentum = jax.tree.map(lambda m, g: decay * m + g, momentum, grads)
     rate = data.TASKS[given.task].rate
@@ -166,13 +166,13 @@ def _average(way: Way) -> Any:
 
 
 def _per_tensor(way: Way, grads: Any, residual: Any) -> tuple[Any, Any]:
-    """Reduces one whole tensor after the other, after the backward pass."""
+    """Reduces one tensor after the other, each as a whole, after the backward pass."""
     import jaxccomp as jcc
 
     leaves, treedef = jax.tree.flatten(jax.lax.optimization_barrier(grads))
     residuals = treedef.flatten_up_to(residual)
     algorithm = way.algorithm
-    if algorithm == "auto" and way.codec != ONEBIT_IN_JAX:  # ONEBIT_IN_JAX always encodes whole
+    if algorithm == "auto" and way.codec != ONEBIT_IN_JAX:  # which encodes whole tensors anyway
         algorithm = f"one_shot:chunk={1 << 30}"
     for i, leaf in enumerate(leaves):
         how = {"op": "mean", "codec": way.codec, "algorithm": algorithm}
@@ -235,12 +235,13 @@ def _mpi(given: argparse.Namespace) -> None:
     state = [params, momentum]
 
     def run(x: Any, y: Any) -> None:
-        # Concatenate in NumPy: XLA would fuse and compute the products element by element.
+        # Concatenate in NumPy: XLA would fuse the concatenation with the matrix products, and
+        # compute these element by element.
         leaves = jax.tree.leaves(backward(state[0], x, y))
         np.concatenate([np.ravel(leaf) for leaf in leaves], out=gradients)
         # Sleep rather than wait in MPI: a waiting rank would keep a core busy that others need.
-        everybody = world.Ibarrier()
-        while not everybody.Test():
+        barrier = world.Ibarrier()
+        while not barrier.Test():
             time.sleep(0.0005)
         world.Allreduce(gradients, received)
         state[:] = jax.block_until_ready(apply(*state, received))
