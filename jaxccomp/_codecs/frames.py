@@ -188,9 +188,9 @@ def inspect(data: Any) -> FrameInfo:
     try:
         row = engine.load().read_frame(data)
     except BufferError as error:
-        raise errors.CorruptDataError(f"decode: {error}.") from None
+        raise errors.CorruptDataError(f"inspect: {error}.") from None
     except RuntimeError as error:
-        raise errors.EngineUnavailableError(f"decode: {error}.") from None
+        raise errors.EngineUnavailableError(f"inspect: {error}.") from None
     row["dtype"] = np.dtype(row["dtype"])
     return FrameInfo(frame_bytes=len(data), **row)
 

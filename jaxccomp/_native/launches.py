@@ -90,6 +90,8 @@ def launch_place() -> str:
         places = _places(sys._getframe())
     if launcher is None or not places:
         launcher = threading.main_thread()
+        if launcher in _of_this_package:
+            return ""
         places = _places(sys._current_frames().get(launcher.ident or 0))
     if (number := _steps.get(launcher)) is not None:
         places.insert(0, f"step {number}")
