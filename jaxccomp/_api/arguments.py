@@ -217,10 +217,10 @@ def check_varies(call: Call, tree: Any) -> None:
                 "differentiate by parameters that vary: "
                 f'own = jax.lax.pcast(params, {axes!r}, to="varying"), and jax.grad(loss)(own). '
                 "If the value is meant to be the same on all ranks, do not reduce it. If an optax "
-                "state with the spec P() has accumulated it (optax.MultiSteps around the exchange), "
-                "put the exchange outside: "
-                "optax.chain(allreduce_gradients(...), optax.MultiSteps(optimizer, k)). The "
-                "exchange runs at every step in both cases."
+                "state with the spec P() has accumulated it (optax.MultiSteps around the "
+                "exchange), put the exchange outside: "
+                "optax.chain(allreduce_gradients(...), optax.MultiSteps(optimizer, k)). "
+                "The exchange runs at every step in both cases."
             )
 
 

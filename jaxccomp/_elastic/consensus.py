@@ -397,6 +397,7 @@ class Node:
         return out + self._repeat(now) + self._decide_if_accepted()
 
     def _last_vote(self) -> float:
+        """Return the time of the last new vote, or of `begin` if that was later."""
         return max(self._voted_at, self._began)
 
     def _all_known(self) -> tuple[int, ...]:

@@ -127,12 +127,12 @@ class Leader:
         done: dict[int, int] = {rank: each["done"] for rank, each in come.items()}
         if len(come) < self._size and not self._may_begin(come, done, *rules):
             return None
-        most = max(done.values())
+        max_done = max(done.values())
         self._failures += self._has_failed(done)
-        self._due.update(dict.fromkeys(done, most + 1))
+        self._due.update(dict.fromkeys(done, max_done + 1))
         self._quorum_since = None
-        up_to_date = sorted(rank for rank in done if done[rank] == most)
-        return Decision(sorted(done), up_to_date, most, self._failures)._asdict()
+        up_to_date = sorted(rank for rank in done if done[rank] == max_done)
+        return Decision(sorted(done), up_to_date, max_done, self._failures)._asdict()
 
     def _may_begin(self, come: Mapping[int, Any], done: Mapping[int, int], *rules: Any) -> bool:
         """Return whether a quorum has come and its grace time is over."""

@@ -282,11 +282,12 @@ def _allreduce(axis: _Axis, x: Array) -> Array:
     if axis.codec is not None:
         return _two_shot(axis, x)
     if op in ("sum", "mean"):
-        most = max(map(len, axis.groups or [range(axis.call.size)]))  # sizes of groups may differ
-        total = axis.sum(stacked.enter(x, op, most))
+        # Sizes of groups may differ.
+        max_ranks = max(map(len, axis.groups or [range(axis.call.size)]))
+        total = axis.sum(stacked.enter(x, op, max_ranks))
         if op == "mean":
             total /= np.asarray(axis.call.size, total.dtype)
-        return stacked.leave(total, op, x.dtype, most)
+        return stacked.leave(total, op, x.dtype, max_ranks)
     if op in ("max", "min") and x.dtype != jnp.bool_:
         reduce = lax.pmax if op == "max" else lax.pmin
         return reduce(x, axis.axes, axis_index_groups=axis.groups)
@@ -368,9 +369,9 @@ def _alltoallv(axis: _Axis, x: Array) -> Array:
     starts = np.cumsum(counts, axis=1) - counts
     out = starts[:, :, None] + np.arange(longest)  # row of the operand, for each row sent
     sent = np.arange(longest) < counts[:, :, None]
-    most = int(counts.sum(axis=0).max())  # with a communicator, `given` is only this rank's
-    back = np.zeros((n, most), np.int32)  # row received, for each row of the result
-    real = np.zeros((n, most), bool)
+    max_rows = int(counts.sum(axis=0).max())  # with a communicator, `given` is only this rank's
+    back = np.zeros((n, max_rows), np.int32)  # row received, for each row of the result
+    real = np.zeros((n, max_rows), bool)
     for rank in range(n):
         source = np.concatenate([i * longest + np.arange(counts[i, rank]) for i in range(n)])
         back[rank, : len(source)] = source

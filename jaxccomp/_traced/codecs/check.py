@@ -172,8 +172,8 @@ class _Trial:
             unbiased &= self.codec.random and self.is_unbiased(losses, truth)
         if contraction <= 0 and not unbiased:
             raise self.fail(
-                f"for {worst} its squared error is {1 - contraction:.2g} of the sum of squares: it "
-                "is neither a contraction (less than 1) nor unbiased, so residuals of error "
+                f"for {worst} its squared error is {1 - contraction:.2g} times the sum of squares: "
+                "it is neither a contraction (less than 1) nor unbiased, so residuals of error "
                 "feedback grow, and sums without error feedback are wrong."
             )
         payload = jax.eval_shape(self.codec.encode, kinds["normal values"], self.key(0))

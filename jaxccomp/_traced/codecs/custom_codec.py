@@ -177,7 +177,7 @@ class Custom(Codec):
         if given != (shape, dtype):
             raise errors.CodecError(
                 f"codec {self.name!r}: decode must return {dtype.name}{list(shape)}, the dtype and "
-                f"shape of x, not {_type(x)}. They are its arguments dtype and shape."
+                f"shape of x, not {_type(x)}. It gets both as dtype= and shape=."
             )
         return x.astype(to)
 

@@ -73,8 +73,8 @@ def _mean(blocks: Array, chosen: Array, greatest: Array) -> Array:
     counts = jnp.maximum(chosen.sum(axis=1), 1).astype(jnp.float32)
     mean = total * (length / counts)
     finite = greatest < INFINITY
-    most = float_of(jnp.where(finite, greatest, 0))
-    mean = jnp.where(magnitude_of(mean) < _MIN_SCALE, 0, jnp.clip(mean, -most, most))
+    limit = float_of(jnp.where(finite, greatest, 0))
+    mean = jnp.where(magnitude_of(mean) < _MIN_SCALE, 0, jnp.clip(mean, -limit, limit))
     return jnp.where(finite, mean, NAN)
 
 

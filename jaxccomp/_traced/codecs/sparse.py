@@ -61,9 +61,9 @@ class RandomK(Sparse):
         values = x[places]
         if self.unbiased:
             wide = jnp.promote_types(x.dtype, jnp.float32)
-            most = float(jnp.finfo(x.dtype).max)
+            limit = float(jnp.finfo(x.dtype).max)
             scaled = values.astype(wide) * lengths.astype(wide)
-            values = jnp.clip(scaled, -most, most).astype(x.dtype)
+            values = jnp.clip(scaled, -limit, limit).astype(x.dtype)
         return _poisoned(values, x), jax.random.key_data(key)
 
     def _decode(self, wire: Wire, count: int, dtype: Any) -> Array:
