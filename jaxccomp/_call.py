@@ -100,9 +100,9 @@ class Call:
     def with_counts(self, counts: tuple[int, ...]) -> Call:
         """Return the v-variant with these block sizes.
 
-        Between processes, shapes differ by rank, and therefore the compiled programs do. Only the
-        order of calls in the program's text is the same on all ranks, so the engine matches these
-        calls in program order.
+        Between processes, shapes and therefore compiled programs differ by rank. Only the order of
+        calls in the program's text is the same on all ranks, so the engine matches these calls in
+        program order.
         """
         return self.replace(counts=counts, ordered=self.ordered or self.comm is not None)
 
@@ -154,7 +154,7 @@ def split_likes(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequenc
 
 
 def with_likes(call: Call, sent: int, likes: int) -> Call:
-    """Return a sendrecv of `sent` values and `likes` templates; if 0, without that message."""
+    """Return a sendrecv of `sent` values with `likes` templates; a count of 0 is no message."""
     dest, source = call.pairs
     pairs = (dest if sent else -1, source if likes else -1)
     return call.replace(pairs=pairs, likes=likes)

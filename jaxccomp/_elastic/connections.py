@@ -192,7 +192,7 @@ def open_connection(
       secret: the job's secret.
       deadline: by ``time.monotonic``.
       abort_reason: returns why the process will not answer; empty while it may. A host that is off
-        refuses no connection, so only this or the deadline ends the wait for it.
+        refuses no connection: only the abort reason or the deadline ends the wait for it.
 
     Raises:
       OSError: when the connection fails or breaks.
@@ -305,7 +305,7 @@ def _open(
                 elif reason := abort_reason():
                     raise OSError(reason)
             if status:
-                raise OSError(status, os.strerror(status))  # makes ConnectionRefusedError etc.
+                raise OSError(status, os.strerror(status))  # or its subclass for this status
             return raw
         except OSError as error:
             raw.close()

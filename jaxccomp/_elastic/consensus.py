@@ -168,7 +168,7 @@ class Node:
         self._lost.add(process)
 
     def suspect(self, process: int) -> None:
-        """Record that another process has lost ``process``: a quarter of the silence is enough."""
+        """Record that another process has lost ``process``: it counts as missing earlier."""
         self._suspected.add(process)
 
     def refuse(self, process: int) -> None:
@@ -401,7 +401,7 @@ class Node:
         return max(self._voted_at, self._began)
 
     def _all_known(self) -> tuple[int, ...]:
-        """Return all processes that a voter knows, in the order of the longest list of a voter."""
+        """Return all processes that any voter knows: the longest list, then those it lacks."""
         lists = sorted((each.known for each in self._promises.values()), key=len, reverse=True)
         return tuple(dict.fromkeys(itertools.chain(*lists)))
 

@@ -30,7 +30,7 @@ from jaxccomp._runtime.join import set_hosts
 from jaxccomp._runtime.world import Group, World, original_name
 
 _TICK_SECONDS = 0.05
-_MIN_SILENCE_SECONDS = 0.5  # answers come from a Python thread, which may wait
+_MIN_SILENCE_SECONDS = 0.5  # a Python thread answers, and may be delayed
 _DEFAULT_SILENCE_SECONDS = 10.0  # if the option peer_timeout_seconds is 0
 _STALE_SECONDS = 86400.0  # age at which files of ended processes are removed
 _FILE_PREFIX = "jaxccomp-member-"

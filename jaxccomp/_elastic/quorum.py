@@ -107,7 +107,8 @@ class Leader:
     def __init__(self, size: int, clock: Callable[[], float] = time.monotonic):
         self._size = size
         self._clock = clock
-        self._due: dict[int, int] = {}  # by rank: steps done, unless its last one fails
+        # By rank: the number of steps that it has done unless the last one failed.
+        self._due: dict[int, int] = {}
         self._failures = 0
         self._quorum_since: float | None = None
 

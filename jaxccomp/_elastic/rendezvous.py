@@ -75,7 +75,8 @@ class Rendezvous:
         self.process: int | None = None  # this process's number, once known
         self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
         self.why_refused: Callable[[dict[str, Any]], str] = lambda request: ""
-        # Called with a message that another process posted, and with a process that is not reached.
+        # Called with a message that another process posted, and with a process that has refused or
+        # closed a connection.
         self.on_posted: Callable[[int, dict[str, Any]], None] = lambda source, message: None
         self.on_refused: Callable[[int], None] = lambda process: None
         try:

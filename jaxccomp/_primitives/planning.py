@@ -260,7 +260,7 @@ def choice_of(
     is_open = call.algorithm == "auto" or len(specs) > 1
     if planner is None or sizes is None or not (is_open or _is_recording()):
         return None
-    # Predictions do not include the cost of residuals, delta bases and reverse scans.
+    # Predictions do not include the cost of residuals, delta bases or reverse scans.
     if call.feedback or call.carries or call.referenced or call.reverse:
         return None
     return planner.choose(

@@ -91,7 +91,7 @@ def sums_partially(call: Call, algorithm: str) -> bool:
         return False
     if call.backend == "mpi":  # MPI's algorithm is unknown, and a mean is divided after the sum
         return True
-    if call.size == 2:  # the sum of two values is no partial sum
+    if call.size == 2:  # each result is one operation on two values
         return False
     return algorithm == "auto" or algorithms.sends_partial(call.collective, algorithm)
 

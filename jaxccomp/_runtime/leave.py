@@ -1,4 +1,7 @@
-"""Disconnects this process from the others at exit, also after a failure; not a forked child."""
+"""Disconnects this process from the others at exit, also after a failure.
+
+A forked child has inherited the handlers, which do nothing there.
+"""
 
 from __future__ import annotations
 

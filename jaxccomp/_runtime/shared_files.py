@@ -226,7 +226,7 @@ def agree_on_plans(
 
 
 def refuse_plans(why: str) -> None:
-    """Raise if the option names plans, where processes cannot exchange them, for the reason why."""
+    """Raise if the option names plans; for processes that cannot share plans, for this reason."""
     if config.get("plan"):
         raise errors.EngineUnavailableError(
             f"the option plan names {config.get('plan')!r}, but {why}. Leave the option out."

@@ -85,8 +85,8 @@ def _prefer_system_library() -> None:
     system = ctypes.util.find_library("ucp")
     if not system or not libraries.find("ucp") or libraries.named("ucp"):
         return
-    # Get its version in another process: parts of an old UCX, once loaded here, would replace the
-    # wheel's.
+    # Get its version in another process: if this process loaded an old UCX, parts of that would
+    # replace the wheel's.
     command = [sys.executable, "-I", "-S", "-c", _PRINT_VERSION, system]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MAX_SECONDS)
@@ -154,7 +154,7 @@ def unseal(sealed: Any, derive: Derive) -> bytes:
 
 
 def secret_of(salt: bytes, derive: Derive) -> bytes:
-    """Derive the secret of UCX messages from the salt; only the salt is sent to members."""
+    """Derive the secret of UCX messages from the job's secret; only the salt is sent to members."""
     return derive(b"secret of UCX", salt)[:_SECRET_BYTES]
 
 
