@@ -51,7 +51,7 @@ class Call:
     # sendrecv: the tag of the received message; `tag` is the sent message's.
     recv_tag: int = 0
     # sendrecv: the number of trailing operands that are only templates (shape, dtype) of the
-    # received values. Below 0: received values are like the sent ones.
+    # received values. Below 0: none; received values have the shapes and dtypes of the sent ones.
     likes: int = -1
     # recv: whether an int32[2] with the message's source and tag follows the results.
     status: bool = False
@@ -69,7 +69,7 @@ class Call:
     # all results have the dtype of the residuals.
     carries: bool = False
     # The source line of an eager call; "" in traced programs, whose equations have the line. JAX
-    # compiles equal eager calls once: without this field all of them would have the first line.
+    # compiles equal eager calls once: without this field all would report the line of the first.
     line: str = ""
 
     def __repr__(self) -> str:
@@ -86,47 +86,48 @@ class Call:
         return dataclasses.replace(self, **changes)
 
     def at(self, line: str) -> Call:
-        """The same, called at that line; faster than `replace`, for each eager call."""
+        """Return a copy with this source line; for eager calls, `replace` is too slow."""
         moved = object.__new__(Call)
         moved.__dict__.update(self.__dict__, line=line)
         return moved
 
     def of_cotangents(self) -> Call:
-        """The same call with the codec of cotangents."""
+        """Return the call for cotangents: its codec is `cotangent_codec`."""
         if self.cotangent_codec == "same":
             return self
         return self.replace(codec=self.cotangent_codec)
 
     def with_counts(self, counts: tuple[int, ...]) -> Call:
-        """The v-variant with these block sizes.
+        """Return the v-variant with these block sizes.
 
-        Between processes its shapes differ from rank to rank, and so do the compiled programs.
-        Only the order in the program's text is the same on all ranks, so calls match in that order.
+        Between processes, shapes and therefore compiled programs differ by rank. Only the order of
+        calls in the program's text is the same on all ranks, so the engine matches these calls in
+        program order.
         """
         return self.replace(counts=counts, ordered=self.ordered or self.comm is not None)
 
 
 def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """The operands that are sent, and their delta bases or residuals, if any."""
+    """Return the operands to send, and their delta bases or residuals, if any."""
     sent = len(operands) // (1 + references_each(call))
     return operands[:sent], operands[sent:]
 
 
 def reduced_values(call: Call, operands: Sequence[T]) -> Sequence[T]:
-    """Values of the dtypes that are sent: the operands, or the residuals that are added to them."""
+    """Return values with the dtypes of the results: the residuals if given, else the operands."""
     sent, others = split_references(call, operands)
     return others if call.carries else sent
 
 
 def references_each(call: Call) -> int:
-    """The number of delta bases, or of residuals of the previous call, per operand."""
+    """Return the number of delta bases, or of residuals of the previous call, per operand."""
     if call.carries:
         return 1
     return (2 if call.collective in _EXCHANGES else 1) if call.referenced else 0
 
 
 def add_carried(call: Call, operands: Sequence[Any]) -> tuple[Call, list[Any]]:
-    """Adds the residuals to the operands; returns the call without residuals, and the sums."""
+    """Add the residuals to the operands; return the call without residuals, and the sums."""
     values, carried = split_references(call, operands)
     sums = [
         x.astype(residual.dtype) + residual for x, residual in zip(values, carried, strict=True)
@@ -135,17 +136,17 @@ def add_carried(call: Call, operands: Sequence[Any]) -> tuple[Call, list[Any]]:
 
 
 def has_row_per_rank(call: Call) -> bool:
-    """Whether operands have a row (the block) for each rank."""
+    """Return whether operands have one row (a block) per rank."""
     return call.collective in _PER_RANK_IN
 
 
 def reference_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of an operand's delta bases."""
+    """Return the shape of an operand's delta bases."""
     return result_shape(call, shape) if call.collective == "allgather" else tuple(shape)
 
 
 def split_likes(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """The operands that are sent, and the templates of the results."""
+    """Return the operands to send, and the templates of the results."""
     if call.likes < 0:
         return operands, operands
     sent = len(operands) - call.likes
@@ -153,17 +154,17 @@ def split_likes(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Sequenc
 
 
 def with_likes(call: Call, sent: int, likes: int) -> Call:
-    """A sendrecv of `sent` values with `likes` templates; no message in a direction without any."""
+    """Return a sendrecv of `sent` values with `likes` templates; a count of 0 is no message."""
     dest, source = call.pairs
     pairs = (dest if sent else -1, source if likes else -1)
     return call.replace(pairs=pairs, likes=likes)
 
 
 def rows(call: Call) -> tuple[int, int]:
-    """Rows along axis 0 of a v-variant's operand and result on this rank.
+    """Return the numbers of rows along axis 0 of a v-variant's operand and result on this rank.
 
-    Under a communicator these are this rank's counts. Along an axis all ranks have the greatest
-    count, and rows beyond a rank's own count are zero.
+    With a communicator these are this rank's counts. Along an axis all ranks have the largest
+    count, because their shapes must be equal; rows beyond a rank's own count are zero.
     """
     if call.collective == "alltoallv":
         n = call.size
@@ -181,7 +182,7 @@ def _own(call: Call, counts: Sequence[int]) -> int:
 
 
 def result_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a result; raises if the operand's shape is invalid for the call."""
+    """Return the shape of a result; raise if the operand's shape is invalid for the call."""
     shape = tuple(shape)
     if call.collective in VECTOR:
         taken, given = rows(call)
@@ -193,20 +194,20 @@ def result_shape(call: Call, shape: Sequence[int]) -> tuple[int, ...]:
         return (given, *shape[1:])
     if call.collective in _PER_RANK_IN and (not shape or shape[0] != call.size):
         raise errors.InvalidArgumentError(
-            f"{call.collective}: the operand needs one row per rank along axis 0, that is "
-            f"{call.size} of them, but its shape is {shape}."
+            f"{call.collective}: the operand must have one row per rank along axis 0, that is "
+            f"{call.size} rows, but its shape is {shape}."
         )
     block = shape[1:] if call.collective in _PER_RANK_IN else shape
     return (call.size, *block) if call.collective in _PER_RANK_OUT else block
 
 
 def kept_dimensions(call: Call) -> slice:
-    """The dimensions of the operand that are the trailing dimensions of the result."""
+    """Return the dimensions of the operand that become the trailing dimensions of the result."""
     return slice(1, None) if call.collective in _PER_RANK_IN | VECTOR else slice(None)
 
 
 def batch_dimensions(call: Call, dim: int) -> tuple[int, int]:
-    """Where a batch dimension found at ``dim`` must lie in the operand, and then in the result."""
+    """Return the positions of a batch dimension in operand and result, if found at ``dim``."""
     if call.collective in VECTOR:
         return 1, 1
     if call.collective in _PER_RANK_IN:

@@ -34,7 +34,7 @@ MPI_COLLECTIVES = (
 def check_mpi_support(
     collective: str, *, codec: str, cotangent_codec: str, algorithm: str, referenced: bool
 ) -> None:
-    """Raise unless MPI has the operation. MPI has all reductions.
+    """Raise unless MPI has the operation with these options; MPI has all reductions.
 
     Args:
       collective: the operation's name.
@@ -48,7 +48,7 @@ def check_mpi_support(
             'operation of backend="mpi":',
             collective,
             MPI_COLLECTIVES,
-            'Leave backend="auto" for it: the engine, or jax.lax.',
+            'For this operation leave backend="auto".',
         )
     if referenced:
         raise errors.InvalidArgumentError(
@@ -66,7 +66,7 @@ def check_mpi_support(
             f"algorithm of {collective}:",
             algorithm,
             ["auto"],
-            'backend="mpi" leaves the choice to MPI (with variables of its own).',
+            'With backend="mpi", MPI chooses the algorithm (its environment variables may set it).',
         )
 
 
@@ -78,7 +78,7 @@ Ranks = int | None | Sequence[int | None] | Callable[[int], int | None]
 
 REDUCE_OPS = ("sum", "mean", "prod", "min", "max", "and", "or", "xor")
 PREFIX_OPS = tuple(op for op in REDUCE_OPS if op != "mean")
-# Results that are the same on all ranks.
+# Collectives whose results are the same on all ranks.
 _SAME_EVERYWHERE = frozenset({"bcast", "allreduce", "allgather", "allgatherv"})
 
 
@@ -178,7 +178,7 @@ def check_options(
 ) -> None:
     """Make the checks of `make_call` that do not depend on the ranks.
 
-    For functions that get the options before they call the operation: the error then names the
+    For functions that get the options before they call the operation: the traceback then shows the
     line that passed the invalid option.
     """
     del axis_name, comm, axis_index_groups
@@ -202,7 +202,7 @@ def check_varies(call: Call, tree: Any) -> None:
     if not call.axes or not _jax.checks_varying():
         return
     if call.reduce_op != "mean" and codecs.is_raw(call.codec):
-        return  # may count ranks, as jax.lax.psum(1, axis) does
+        return  # the program may count ranks, as by jax.lax.psum(1, axis)
     axes = call.axes[0] if len(call.axes) == 1 else call.axes
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if not _jax.is_tracer(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -211,14 +211,16 @@ def check_varies(call: Call, tree: Any) -> None:
             what = f"leaf {jax.tree_util.keystr(path)}" if path else "the operand"
             raise errors.InvalidArgumentError(
                 f"{call.collective} with op={call.reduce_op!r}, codec={call.codec!r}: by its type "
-                f"{what} is the same on all ranks along {axes!r} already, so there is nothing to "
-                "reduce. If it is a gradient, jax.grad has summed it over all ranks already: the "
-                "parameters do not vary. To reduce each rank's own gradient, differentiate by "
-                f'parameters that vary: own = jax.lax.pcast(params, {axes!r}, to="varying"), '
-                "and jax.grad(loss)(own). If all ranks are meant to have it, use it as it is. If a "
-                "state of optax with the spec P() has accumulated it (optax.MultiSteps around the "
-                "exchange, which runs at every step all the same), put the exchange outside: "
-                "optax.chain(allreduce_gradients(...), optax.MultiSteps(optimizer, k))."
+                f"{what} is already the same on all ranks along {axes!r}, so there is nothing to "
+                "reduce. If it is a gradient, jax.grad has already summed it over all ranks, "
+                "because the parameters do not vary. To reduce each rank's own gradient, "
+                "differentiate by parameters that vary: "
+                f'own = jax.lax.pcast(params, {axes!r}, to="varying"), and jax.grad(loss)(own). '
+                "If the value is meant to be the same on all ranks, do not reduce it. If an optax "
+                "state with the spec P() has accumulated it (optax.MultiSteps around the "
+                "exchange), put the exchange outside: "
+                "optax.chain(allreduce_gradients(...), optax.MultiSteps(optimizer, k)). "
+                "The exchange runs at every step in both cases."
             )
 
 
@@ -243,7 +245,7 @@ def rank_in(collective: str, what: str, rank: Any, size: int) -> int:
 
 
 def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
-    """Return row counts of a v-variant, flat: one per rank; for alltoallv [source][destination]."""
+    """Return a v-variant's row counts as one tuple: by rank, or by source and destination."""
     shape = (size, size) if collective == "alltoallv" else (size,)
     form = "[source][destination]" if collective == "alltoallv" else "[rank]"
     if _jax.is_tracer(counts):
@@ -264,11 +266,11 @@ def vector_counts(collective: str, counts: Any, size: int) -> tuple[int, ...]:
 
 
 def partner(
-    collective: str, what: str, ranks: Ranks, rank: int, size: int, *, anybody: int | None = None
+    collective: str, what: str, ranks: Ranks, rank: int, size: int, *, wildcard: int | None = None
 ) -> int:
     """Return the partner of ``rank``: ``ranks`` itself, or its entry for ``rank``; -1 for none.
 
-    ``anybody`` is a wildcard that is also allowed.
+    ``wildcard`` is a further value that is allowed.
     """
     if callable(ranks):
         ranks = ranks(rank)
@@ -281,8 +283,8 @@ def partner(
         ranks = ranks[rank]
     if ranks is None or (isinstance(ranks, (int, np.integer)) and ranks == -1):
         return -1
-    if anybody is not None and isinstance(ranks, (int, np.integer)) and ranks == anybody:
-        return anybody
+    if wildcard is not None and isinstance(ranks, (int, np.integer)) and ranks == wildcard:
+        return wildcard
     return rank_in(collective, what, ranks, size)
 
 
@@ -385,11 +387,11 @@ def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
     if not codecs.is_raw(text):
         return codecs.canonical(text)
     if text == "auto":
-        # The lossless codec with the best ratio for references. "delta" runs on CPUs only.
+        # The lossless codec that compresses differences best. "delta" runs on CPUs only.
         return "delta" if jax.default_backend() == "cpu" else "lossless"
     raise errors.InvalidArgumentError(
         f"{collective}: ref= needs a codec, such as codec='lossless'; with codec={codec!r} the "
-        "values travel as they are, and a reference has no use."
+        "values are sent unencoded, and ref= has no effect."
     )
 
 
@@ -407,12 +409,12 @@ def _algorithm(collective: str, algorithm: str, backend: str, codec: str) -> str
     if codecs.find_custom(codec) is not None:
         raise errors.InvalidArgumentError(
             f"{collective}: with codec={codec!r}, which the program has registered, the operation "
-            f"is composed of others, and algorithm={algorithm!r} does not apply; leave it out."
+            f"is composed of others, so algorithm={algorithm!r} has no effect; leave it out."
         )
     if backend == "xla":
-        hint = 'backend="xla" leaves the choice to XLA.'
+        hint = 'With backend="xla", XLA chooses the algorithm.'
     elif BACKENDS.find(backend) is not None:
-        hint = f"backend={backend!r} has its own ways."
+        hint = f"backend={backend!r} chooses the algorithm."
     elif not engine.available():
         hint = "The others come with the native engine, which is not installed."
     else:

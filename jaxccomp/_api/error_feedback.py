@@ -16,9 +16,9 @@ from jaxccomp._call import Call
 from jaxccomp._primitives.composed import EngineMover
 
 # --- Whole steps: results and new state are valid together, or the step has no effect -------------
-# A step is bad if one of its results is not finite. Reductions give all ranks the same results,
-# so all ranks find the same steps bad without a message. In a bad step all floating results are
-# NaN and the state does not change: a new residual would treat undelivered values as delivered.
+# A step is bad if one of its results is not finite. All ranks get the same results of a reduction,
+# so all find the same steps bad without a message. In a bad step all floating results are NaN and
+# the state does not change: a new residual would treat undelivered values as delivered.
 
 Array = Any
 
@@ -88,20 +88,20 @@ def allreduce_with_feedback(
     This rank contributes ``p = x + residual``. The new residual is the encoding error,
     ``p - decode(encode(p))``; values that this rank merges raw have no error. If this rank encodes
     merged values, for all ranks or for the next rank of a ring, the residual also includes this
-    second error, scaled so that the rank's next contribution compensates for it. Over a sequence of
-    steps nothing is lost, with any algorithm: the sum of the results is the reduction of all ``x``,
-    minus the reduction of the last residuals (Seide et al. 2014; Karimireddy et al. 2019; Tang et
-    al. 2019 for errors after merging).
+    second error, scaled so that the rank's next contribution compensates for it. So no values are
+    lost over a sequence of steps, with any algorithm: the sum of the results is the reduction of
+    all ``x``, minus the reduction of the last residuals (Seide et al. 2014; Karimireddy et al.
+    2019; Tang et al. 2019 for errors after merging).
 
     A step is bad if a value of the reduction is not finite, for example because a rank's gradient
     has overflowed. Then all floating results are NaN on all ranks, and the residual does not
     change. The old residual stays in memory until the results are known.
 
-    A leaf and its residual are added, encoded and reduced in the wider dtype of both. The residual
-    also has the error of rounding the result to the leaf's dtype.
+    A leaf and its residual are added, encoded and reduced in the wider of their dtypes. The
+    residual also has the error of rounding the result to the leaf's dtype.
 
-    On the wire: as `allreduce` of ``x + residual``. Along an axis of ``vmap`` nothing is sent or
-    lost. It has no derivative.
+    On the wire: as `allreduce` of ``x + residual``. Along an axis of ``vmap`` values are reduced
+    without a codec, and new residuals are zero. The operation has no derivative.
 
     Args:
       x: pytree of arrays of any shape, the same on all ranks. Leaves that are not floating are
@@ -133,17 +133,17 @@ def reduce_scatter_with_feedback(
     the ranks (ZeRO, Rajbhandari et al. 2020; with quantised reduce-scatter ZeRO++, Wang et al.
     2023, which keeps no residual). This rank contributes ``p = x + residual``. The new residual is
     the encoding error ``p - decode(encode(p))`` of each row that is sent; in a ring, where a rank
-    encodes partial sums, the error of the partial sums. Over a sequence of steps nothing is lost,
-    with any algorithm: the sum of the results is the reduction of all ``x``, minus the reduction of
-    the last residuals.
+    encodes partial sums, the error of the partial sums. So no values are lost over a sequence of
+    steps, with any algorithm: the sum of the results is the reduction of all ``x``, minus the
+    reduction of the last residuals.
 
     If a value of ``x`` is not finite, this rank contributes NaN to all rows: all floating results
     are NaN on all ranks, and no rank changes its residual. If a sum of finite values is not finite,
     only the rank that receives this row gets NaN.
 
     On the wire: as `reduce_scatter` of ``x + residual``: each rank sends n - 1 blocks. Each value
-    is encoded once; in a ring n - 1 times. Along an axis of ``vmap`` nothing is sent or lost. It
-    has no derivative.
+    is encoded once; in a ring n - 1 times. Along an axis of ``vmap`` values are reduced without a
+    codec, and new residuals are zero. The operation has no derivative.
 
     Args:
       x: pytree of arrays of shape ``(n, *s)``, the same on all ranks. Leaves that are not floating
@@ -175,21 +175,21 @@ def _given(collective: str, op: str | None) -> str:
 
 
 def check_op(name: str, op: str) -> None:
-    """Raise unless the reduction is linear (sum, mean): later steps then add lost values."""
+    """Raise unless the reduction is linear (sum, mean), so that later steps add lost values."""
     if op not in _REDUCTIONS:
         hint = ""
         if op in REDUCE_OPS:
             hint = (
-                "Error feedback needs a sum or a mean: it adds a codec's loss to the next values."
+                "Error feedback needs a sum or a mean: it adds a codec's error to the next values."
             )
         raise errors.unknown(f"op of {name}:", op, _REDUCTIONS, hint)
 
 
 def allreduce_in_a_step(x: T, residual: T, op: str, options: Options) -> tuple[T, T]:
-    """As `allreduce_with_feedback`, for a caller that keeps its own state in a bad step.
+    """As `allreduce_with_feedback`, but a bad step has non-finite results and an invalid residual.
 
-    A bad step leaves non-finite values in the results and an invalid new residual. The caller must
-    call `whole_step`; results and residuals are then read only once, not twice.
+    The caller must call `whole_step`, for the residual together with its own state. So results and
+    residuals are read only once.
     """
     return _with_feedback("allreduce", x, residual, op, options, whole=False)
 
@@ -204,11 +204,13 @@ def _with_feedback(
     leaves, treedef = jax.tree.flatten(x)
     leaves = [as_array(name, leaf) for leaf in leaves]
     residuals = _like(name, leaves, treedef, residual)
-    coded = [i for i, leaf in enumerate(leaves) if _is_coded(leaf)]
-    exact = [i for i, leaf in enumerate(leaves) if not _is_coded(leaf)]
-    values, before = ([each[i] for i in coded] for each in (leaves, residuals))
+    floating = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
+    exact = [i for i, leaf in enumerate(leaves) if not _is_floating(leaf)]
+    values, before = ([each[i] for i in floating] for each in (leaves, residuals))
     pairs = list(map(_alike, values, before))
-    if collective == "reduce_scatter":  # no rank sees the others' rows
+    if collective == "reduce_scatter":
+        # A rank gets only one row: a value that is not finite must make all rows NaN, so that all
+        # ranks find the step bad.
         finite = all_finite([x + each for x, each in pairs])
         values = [show(finite, x) for x in values]
         pairs = list(map(_alike, values, before))
@@ -219,7 +221,7 @@ def _with_feedback(
         lost = [rounding_error(x, like.dtype) for x, like in zip(sums, values, strict=True)]
     else:
         carries = reduction.replace(feedback=True, carries=True)
-        # The engine adds float32 residuals to half types itself.
+        # The engine adds float32 residuals to half types, so these need no conversion here.
         sent = [
             _vary_alike(value, each)[0] if _widens(value, each) else x
             for value, (x, each) in zip(values, pairs, strict=True)
@@ -233,8 +235,8 @@ def _with_feedback(
     if whole:
         results, lost = whole_step(results, lost, before)
     results += apply(reduction, [leaves[i] for i in exact])
-    reduced = dict(zip(coded + exact, results, strict=True))
-    kept = dict(zip(coded, lost, strict=True))
+    reduced = dict(zip(floating + exact, results, strict=True))
+    kept = dict(zip(floating, lost, strict=True))
     return (
         jax.tree.unflatten(treedef, [reduced[i] for i in range(len(leaves))]),
         jax.tree.unflatten(treedef, [kept.get(i, each) for i, each in enumerate(residuals)]),
@@ -275,10 +277,10 @@ def flatten_residual(name: str, treedef: Any, residual: Any, advice: str) -> lis
 
 
 def _checked(name: str, leaf: Array, residual: Any) -> Any:
-    if not _is_coded(leaf):
+    if not _is_floating(leaf):
         return residual
     given = as_array(name, residual)
-    if given.shape != leaf.shape or not _is_coded(given):
+    if given.shape != leaf.shape or not _is_floating(given):
         raise errors.InvalidArgumentError(
             f"{name}: the residual of a leaf {leaf.dtype.name}{list(leaf.shape)} must have its "
             f"shape and a floating dtype, not {given.dtype.name}{list(given.shape)}. {_START}"
@@ -316,11 +318,11 @@ def _rounded(call: Call, result: Array, lost: Array, dtype: Any) -> tuple[Array,
     if result.dtype == dtype:
         return result, lost
     rounded, error = result.astype(dtype), rounding_error(result, dtype)
-    if call.collective == "reduce_scatter":  # no other rank has this row
+    if call.collective == "reduce_scatter":  # only this rank rounds this row
         own = EngineMover(call, "raw").rank()
         return rounded, lost.at[own].add(error * call.size if call.reduce_op == "mean" else error)
     return rounded, lost + (error if call.reduce_op == "mean" else error / call.size)
 
 
-def _is_coded(leaf: Array) -> bool:
+def _is_floating(leaf: Array) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating))

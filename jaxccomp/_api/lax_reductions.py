@@ -30,12 +30,12 @@ def has_partial_sums(x: Any) -> bool:
 
 
 def only_raw(name: str, how: How) -> None:
-    """Raise for codecs and backends on calls that are passed on to jax.lax."""
+    """Raise for codecs and backends in calls that jax.lax runs."""
     back = how.get("cotangent_codec", "same")
     coded = not is_raw(how.get("codec")) or (back != "same" and not is_raw(back))
     if coded or how.get("backend", "auto") not in ("auto", "xla"):
         raise errors.InvalidArgumentError(
-            f"{name}: values of a type that is unreduced or reduced over an axis are handed to "
+            f"{name}: values of a type that is unreduced or reduced over an axis are passed to "
             f"jax.lax, which has neither codecs nor backend={how.get('backend', 'native')!r}."
         )
 
@@ -84,7 +84,7 @@ def ragged_table(name: str, value: Any, size: int) -> Any:
         )
     if value.ndim != 1 or not value.shape[0] or value.shape[0] % size:
         raise errors.InvalidArgumentError(
-            f"ragged_all_to_all {name} must have one dimension, with as many entries as the "
+            f"ragged_all_to_all {name} must have one dimension, with one entry for each of the "
             f"{size} ranks or a multiple, not shape {value.shape}."
         )
     return value.astype(np.int32).reshape(size, -1)

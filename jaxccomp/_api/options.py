@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class How(TypedDict, total=False):
-    """Keyword arguments that say how to communicate."""
+    """Keyword arguments for the implementation of an operation."""
 
     codec: CodecLike
     cotangent_codec: CodecLike
@@ -44,8 +44,8 @@ _OPTIONS = {
     ),
     "axis_index_groups": (
         None,
-        """lists of indices along the axis, each index in one of them; every group
-  communicates among itself, and ranks are places in the group.""",
+        """lists of indices along the axis, each index in one list. Each group
+  communicates separately, and a rank is an index in its group.""",
     ),
     "codec": (
         None,
@@ -64,14 +64,14 @@ _OPTIONS = {
         "auto",
         """``"native"`` (the engine), ``"xla"`` (collectives of ``jax.lax``; needs ``axis_name``),
   ``"mpi"`` (MPI's own collectives, on the host, without codecs and for the operations that MPI has:
-  docs/backends.md), ``"auto"``: the engine where it can, or one that is registered
-  (`jaxccomp.register_backend`).""",
+  docs/backends.md), the name of a registered backend (`jaxccomp.register_backend`), or ``"auto"``:
+  the engine if it can run the call, else ``jax.lax``.""",
     ),
     "algorithm": (
         "auto",
-        """a name that ``python -m jaxccomp doctor`` lists, or ``"auto"``: the one that is fastest
-  by a profile (the option ``profile``), else one by a static rule. Names may have options after a
-  colon, such as ``"ring:chunk=131072"`` (bytes worked on at a time) or
+        """a name that ``python -m jaxccomp doctor`` lists, or ``"auto"``: the algorithm that a
+  profile (the option ``profile``) predicts to be fastest, without a profile one by a static rule.
+  Names may have options after a colon, such as ``"ring:chunk=131072"`` (bytes of a chunk) or
   ``"parameter_server:partitions=2"``. `jaxccomp.register_algorithm` registers others.""",
     ),
 }

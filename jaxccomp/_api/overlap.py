@@ -49,7 +49,7 @@ class Handle(Generic[T]):
     def __init__(self, started: _Started, result: T, *, must_be_waited_for: bool = False):
         self._started, self._result = started, result
         self._waited = False
-        # False for handles rebuilt by tree_unflatten: JAX makes some that it never uses.
+        # False for handles rebuilt by tree_unflatten: JAX makes some handles that it never uses.
         self._must_be_waited_for = must_be_waited_for
 
     def wait(self, after: Any = None) -> T:
@@ -80,8 +80,8 @@ class Handle(Generic[T]):
         """
         if self._waited:
             raise errors.InvalidArgumentError(
-                f"{self._started} has been waited for already. A handle gives its "
-                "result once: keep what wait() returned."
+                f"wait() of {self._started} has already been called. A handle returns its "
+                "result once: keep the result of wait()."
             )
         self._must_be_waited_for = False
         self._waited = True
@@ -113,9 +113,9 @@ class Handle(Generic[T]):
 def nonblocking(operation: Callable[P, T]) -> Callable[P, Handle[T]]:
     """Returns the non-blocking form of an operation.
 
-    It takes the same arguments, sends the same bytes and raises the same errors. Operations of
-    JAX never block Python; this form also separates the start of an operation from the place in
-    a jitted function where its result is used, so that XLA computes in between.
+    The form takes the same arguments, sends the same bytes and raises the same errors. Operations
+    of JAX never block Python. This form also separates the start of an operation from the use of
+    its result in a jitted function, so that XLA computes in between.
 
     Args:
       operation: an operation of this package, such as `jaxccomp.allreduce` or `jaxccomp.lax.psum`.
@@ -135,7 +135,7 @@ def nonblocking(operation: Callable[P, T]) -> Callable[P, Handle[T]]:
     if not callable(operation):
         raise errors.InvalidArgumentError(
             f"nonblocking takes an operation, not a value of type {type(operation).__name__}: "
-            "write jaxccomp.nonblocking(jaxccomp.allreduce)(x) for jaxccomp.allreduce(x)"
+            "write jaxccomp.nonblocking(jaxccomp.allreduce)(x) instead of jaxccomp.allreduce(x)."
         )
     name = getattr(operation, "__name__", "operation")
 
@@ -154,7 +154,11 @@ def nonblocking(operation: Callable[P, T]) -> Callable[P, Handle[T]]:
 def run_apart(
     operands: Sequence[list[Array]], run: Callable[[int, list[Array]], list[Array]]
 ) -> list[list[Array]]:
-    """Run independent operations.
+    """Run independent operations, so that none waits for memory that another one uses.
+
+    The operands of each operation except the first pass through a call that also returns a token.
+    The results of an operation pass through a call that takes the tokens of all later operations.
+    So XLA's sequential schedule has all operands before all uses of results.
 
     Args:
       operands: the operands of each operation.
@@ -177,7 +181,10 @@ def run_apart(
 def _passed(
     values: list[Array], tokens: Sequence[Array], *, token: bool
 ) -> tuple[list[Array], list[Array]]:
-    """Return values, and a token if requested; constants need none."""
+    """Pass values through a call that takes ``tokens``; return them, and a new token if requested.
+
+    Constants are not passed: their memory is not reused.
+    """
     places = [i for i, value in enumerate(values) if _jax.is_tracer(value)]
     if not places or not (tokens or token):
         return values, []
@@ -209,7 +216,7 @@ def _batch(_: Any, values: Any, dims: Any, **params: Any) -> tuple[list[Array], 
 
 
 def _lower(ctx: Any, *operands: Any, tokens: int, token: bool) -> Any:
-    """Lower to a call that does nothing; operands that XLA would have to copy bypass it."""
+    """Lower to a call that does nothing. Operands that XLA would have to copy are not passed."""
     count = len(operands) - tokens
     if _jax.platforms(ctx) != (CPU.name,) or not engine.available():
         extra = [jnp.zeros(1, jnp.uint8)] * token

@@ -20,8 +20,8 @@ T = TypeVar("T")
 def barrier(x: Any = None, **options: Unpack[Options]) -> Any:
     """Wait until all ranks have called `barrier`.
 
-    Operations on the result start after the barrier. It has a JAX effect, so it runs even if the
-    result is not used.
+    Operations on the result start after the barrier. The barrier has a JAX effect, so it runs even
+    if its result is not used.
 
     On the wire: a few bytes per rank.
 
@@ -58,7 +58,7 @@ def sendrecv(
     """Send to one rank and receive from another, at the same time.
 
     On a communicator in program order (``comm.ordered()``) these are two messages: the peers may
-    also use `recv` and `send`, and only the named ranks take part. Otherwise all ranks run the same
+    also use `recv` and `send`, and other ranks need not call it. Otherwise all ranks run the same
     program, and all of them must call it.
 
     On the wire: the values once.
@@ -68,8 +68,8 @@ def sendrecv(
       dest: the destination rank; None or -1: none. It may also be a sequence with one entry per
         rank, or a function of the rank; along an axis it must be one of these, since all ranks run
         the same program.
-      source: the source rank, given like ``dest``. Along an axis ``dest`` determines it, and it may
-        be omitted.
+      source: the source rank, given like ``dest``. Along an axis it may be omitted, because
+        ``dest`` determines it.
       like: pytree of arrays with the shapes and dtypes of the received values, if they differ
         from ``x``; only in program order. Its values do not matter. Under ``vmap`` and
         derivatives it must depend on the batched or differentiated values, as for `recv`.
@@ -95,7 +95,7 @@ def sendrecv(
         raise errors.InvalidArgumentError(
             "sendrecv: "
             + ("recv_ref= goes with ref=" if like is None else "ref= does not go with like=")
-            + ": with references, the received values must have the shapes and dtypes of x. Use "
+            + ": with ref=, the received values must have the shapes and dtypes of x. Use "
             "send and recv, which take a ref= each."
         )
     refs = (ref, ref if recv_ref is None else recv_ref) if referenced else ()
@@ -183,7 +183,7 @@ def recv(
         return apply(call, like, ref)
     if all(is_float0(leaf) or not jnp.size(leaf) for leaf in jax.tree.leaves(like)):
         raise errors.InvalidArgumentError(
-            "recv: with_status=True needs a message, and none travels for a like= without values."
+            "recv: with_status=True needs a message, and like= without values gets no message."
         )
     values, status = apply(call.replace(status=True), like, ref)
     return values, status[0], status[1]
@@ -200,8 +200,8 @@ def _one_way_call(
     call = make_call(collective, referenced=ref is not None, **options)
     assert call.comm is not None
     receives = collective == "recv"
-    anybody = ANY_SOURCE if receives else None
-    rank = partner(collective, what, other, call.comm.rank, call.size, anybody=anybody)
+    wildcard = ANY_SOURCE if receives else None
+    rank = partner(collective, what, other, call.comm.rank, call.size, wildcard=wildcard)
     if rank == -1:
         raise errors.InvalidArgumentError(f"{collective}: {what} must be a rank, not {other!r}.")
     tag = tag if receives and _is_any_tag(tag) else _tag(collective, tag)
@@ -235,7 +235,7 @@ def _as_permute(call: Call, dest: Ranks, source: Ranks) -> Call:
     receivers = [other for _, other in pairs]
     if len(set(receivers)) < len(receivers):
         raise errors.InvalidArgumentError(
-            f"sendrecv: two ranks send to the same one; destinations by rank: {to}."
+            f"sendrecv: two ranks send to the same rank; destinations by rank: {to}."
         )
     if source is not None:
         given = [partner("sendrecv", "source", source, rank, call.size) for rank in ranks]
@@ -243,8 +243,8 @@ def _as_permute(call: Call, dest: Ranks, source: Ranks) -> Call:
         expected = [sender.get(rank, -1) for rank in ranks]
         if given != expected:
             raise errors.InvalidArgumentError(
-                f"sendrecv: dest and source do not fit: by dest, sources are {expected} "
-                f"(-1: none), but source says {given}."
+                f"sendrecv: dest and source do not match: by dest, the sources of the ranks are "
+                f"{expected} (-1: none), but source gives {given}."
             )
     flat = tuple(rank for pair in pairs for rank in pair)
     return call.replace(collective="permute", pairs=flat)

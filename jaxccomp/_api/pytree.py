@@ -23,7 +23,7 @@ from jaxccomp._primitives.primitives import bind
 
 Array = Any
 
-# Types that XLA packs into parts of a byte, and the wider types that are sent instead.
+# Types of which XLA packs several values into a byte, and the wider types that are sent instead.
 _PACKED = {
     **{jnp.dtype(narrow): unpacked for narrow, unpacked in wide_sums.SUB_BYTE_INTEGERS.items()},
     jnp.dtype(jnp.float4_e2m1fn): jnp.float8_e4m3fn,
@@ -134,13 +134,13 @@ def as_array(collective: str, leaf: Any) -> Array:
 def is_float0(leaf: Any) -> bool:
     """Return whether a leaf is a derivative with respect to integers (``allow_int=True``).
 
-    It has a shape but no values, so it is never sent: each rank makes the result itself.
+    Such a leaf has a shape but no values, so it is never sent: each rank makes the result itself.
     """
     return getattr(leaf, "dtype", None) == jax.dtypes.float0
 
 
 def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply ``jax.tree.map``; a float0 leaf becomes a float0 leaf of ``function``'s shape."""
+    """Apply ``jax.tree.map``; for a float0 leaf, return float0 of the shape of the result."""
 
     def mapped(leaf: Any) -> Any:
         if not is_float0(leaf):
@@ -152,7 +152,7 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def unpacked(dtype: Any) -> Any:
-    """Return the wire type of ``dtype``: ``dtype``, or a wider type if XLA packs it into bits."""
+    """Return the wire type of ``dtype``: ``dtype``, or a wider type if XLA packs its values."""
     return _PACKED.get(jnp.dtype(dtype), dtype)
 
 

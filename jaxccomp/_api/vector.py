@@ -2,7 +2,7 @@
 
 Blocks are rows along axis 0. ``counts`` has the number of rows of each rank; it is static and the
 same on all ranks. Between processes (``comm=``) shapes are exact. Along an axis (``axis_name=``)
-all ranks must have the same shapes: arrays have the rows of the largest block; extra rows are
+all ranks must have the same shapes: arrays have as many rows as the largest block. Extra rows are
 ignored in operands and zero in results.
 """
 

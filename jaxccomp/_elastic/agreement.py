@@ -1,8 +1,8 @@
 """Agreement of a group: each member proposes, the leader decides, all get the decision.
 
-The leader of a round gathers the proposals, and decides as soon as they suffice: during its own
-proposal, or at any time if it has registered a decision function (`Rounds.keep`). The caller
-chooses the leader, and handles its death.
+The leader of a round gathers the proposals, and decides as soon as they suffice. It decides while
+it proposes itself, or at any time if it has registered a decision function (`Rounds.keep`). The
+caller chooses the leader, and handles its death.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Decide = Callable[[Mapping[int, Any]], Any]
 
 
 class NoDecision(Exception):
-    """Not enough members have proposed in time, or the round was aborted."""
+    """Too few members have proposed in time, or the round was aborted."""
 
 
 class ProposalRejected(Exception):
@@ -40,7 +40,7 @@ class _Round:
 
 
 class _Kept:
-    """The decision function for a round's name, the last decision, and its proposals."""
+    """The decision function for rounds of one name, the last decision, and its proposals."""
 
     def __init__(self, decide: Decide):
         self.decide = decide
@@ -57,10 +57,10 @@ class Rounds:
         self._kept: dict[str, _Kept] = {}
 
     def keep(self, name: str, make: Callable[[], Decide]) -> Decide:
-        """Decides rounds of that name even if this process does not propose.
+        """Decide rounds of that name even if this process does not propose.
 
-        A member that repeats its proposal, as after a lost connection, gets the last decision
-        again if that used the proposal. So proposals must differ from round to round.
+        A member may repeat its proposal after a lost connection. If the last decision used the
+        proposal, the member gets this decision again. So proposals must differ between rounds.
 
         Args:
           name: the name of the rounds.
@@ -84,7 +84,7 @@ class Rounds:
         deadline: float,
         abort_reason: Callable[[], str] = lambda: "",
     ) -> Any:
-        """Proposes for this process, and decides.
+        """Propose for this process, and decide.
 
         Args:
           name: the name of the round.
@@ -120,7 +120,7 @@ class Rounds:
         *,
         unique: bool = False,
     ) -> Any:
-        """Proposes for another member, and waits for the decision.
+        """Propose for another member, and wait for the decision.
 
         Args:
           name: the name of the round.
@@ -164,7 +164,7 @@ class Rounds:
 
     def _add(self, name: str, member: int, value: Any, unique: bool) -> tuple[_Round, _Proposal]:
         if name not in self._rounds and len(self._rounds) >= _MAX_ROUNDS:
-            raise ProposalRejected(f"{_MAX_ROUNDS} rounds of agreement wait here already")
+            raise ProposalRejected(f"{_MAX_ROUNDS} rounds of agreement are already open")
         round_ = self._rounds.setdefault(name, _Round())
         if unique and member in round_.proposals:
             raise ProposalRejected(
@@ -194,7 +194,7 @@ class JoinRequest:
         self.answered = threading.Event()
 
     def answer(self, reply: dict[str, Any]) -> None:
-        """Sets the reply, which ends the wait."""
+        """Set the reply, which ends the wait."""
         self.reply = reply
         self.answered.set()
 
@@ -219,6 +219,6 @@ class WaitList:
                 self._requests.remove(request)
 
     def of(self, group: str) -> list[JoinRequest]:
-        """The requests for that group."""
+        """Return the requests for that group."""
         with self._lock:
             return [each for each in self._requests if each.message.get("group") == group]

@@ -7,11 +7,11 @@ The handshake has messages of fixed size::
     client: HMAC(secret, "client", transcript)
     server: HMAC(secret, "server", transcript)
 
-The transcript is the server's address, as each side sees it, and both nonces. A proof is therefore
-invalid in the other role, at another server, or later: a process that listens at the port of an
-ended member cannot relay a handshake to another member. Afterwards each direction has its own key,
-and each message carries an HMAC that covers a sequence number. All HMACs are SHA-256. Messages are
-JSON of a bounded size; they are authenticated, not encrypted.
+The transcript is the protocol name, the server's address as each side sees it, and both nonces. So
+a proof is invalid in the other role, at another server, or later: a process that listens at the
+port of an ended member cannot relay a handshake to another member. Afterwards each direction has
+its own key, and each message carries an HMAC that covers a sequence number. All HMACs are SHA-256.
+Messages are JSON of a bounded size; they are authenticated, not encrypted.
 
 The server side is a state machine on a non-blocking socket (`ServerHandshake`): silent connections
 need no threads.
@@ -54,13 +54,13 @@ _HELLO_BYTES = len(_PROTOCOL) + _NONCE_BYTES
 
 
 def as_address(value: Any) -> SocketAddress:
-    """Return the address that a message of JSON has."""
+    """Return an address that was decoded from JSON."""
     host, port = value
     return str(host), int(port)
 
 
 def mac(key: bytes, *parts: bytes) -> bytes:
-    """HMAC-SHA256 of length-prefixed parts, so that different lists of parts differ."""
+    """Return the HMAC-SHA256 of length-prefixed parts, so that it differs for different lists."""
     digest = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         digest.update(_LENGTH.pack(len(part)) + part)
@@ -93,8 +93,8 @@ class Connection:
 
     Args:
       raw: a connected socket.
-      sends: key for the messages that this side sends.
-      receives: key for the messages that it receives.
+      sends: the key for messages that this side sends.
+      receives: the key for messages that this side receives.
     """
 
     def __init__(self, raw: socket.socket, sends: bytes, receives: bytes):
@@ -121,7 +121,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; the other side sees its end."""
+        """Close the connection; the other side sees its end."""
         self._raw.close()
 
     def poll(self, seconds: float = 0.0) -> bool:
@@ -129,7 +129,7 @@ class Connection:
         return bool(_ready(self._raw, select.POLLIN, seconds))
 
     def send(self, message: dict[str, Any]) -> None:
-        """Sends a message.
+        """Send a message.
 
         Raises:
           OSError: when the connection has ended, or the other side does not read.
@@ -171,7 +171,7 @@ class Connection:
         expected = mac(self._receives, _SEQUENCE.pack(self._received), data)
         if not hmac.compare_digest(code, expected):
             self.close()
-            raise EOFError("a message is not from the process that has shown the secret")
+            raise EOFError("a message has a wrong HMAC")
         self._received += 1
         message = json.loads(data)
         if not isinstance(message, dict):
@@ -191,8 +191,8 @@ def open_connection(
       address: the listener's own address; a forwarded port does not work.
       secret: the job's secret.
       deadline: by ``time.monotonic``.
-      abort_reason: returns why the process will not answer; empty while it may. It ends the wait
-        for a host that is off, which answers nothing.
+      abort_reason: returns why the process will not answer; empty while it may. A host that is off
+        refuses no connection: only the abort reason or the deadline ends the wait for it.
 
     Raises:
       OSError: when the connection fails or breaks.
@@ -238,19 +238,19 @@ class ServerHandshake:
     Attributes:
       raw: the non-blocking socket.
       host: the address of the other end.
-      came: when the connection was accepted, by ``time.monotonic``.
+      accepted_at: when the connection was accepted, by ``time.monotonic``.
       has_spoken: whether any byte has come.
     """
 
     def __init__(self, raw: socket.socket, host: str, secret: bytes):
-        self.raw, self.host, self.came = raw, host, time.monotonic()
+        self.raw, self.host, self.accepted_at = raw, host, time.monotonic()
         self.has_spoken = False
         self._secret = secret
         self._buffer = b""
         self._shake: _Handshake | None = None
 
     def advance(self) -> Connection | None:
-        """Reads the received bytes, and continues the handshake.
+        """Read the received bytes, and continue the handshake.
 
         Returns:
           The connection once both sides are authenticated; None before.
@@ -277,10 +277,11 @@ class ServerHandshake:
             nonce = secrets.token_bytes(_NONCE_BYTES)
             address = self.raw.getsockname()
             self._shake = _Handshake(self._secret, address, data[len(_PROTOCOL) :], nonce)
-            self.raw.send(nonce)  # the send buffer of a new connection holds it
+            self.raw.send(nonce)  # cannot block: the send buffer of a new connection is empty
             return None
         if not hmac.compare_digest(data, self._shake.proof(b"client")):
-            self.raw.send(bytes(_MAC_BYTES))  # an invalid proof: the client can report the reason
+            # Answer with an invalid proof, by which the client detects the other secret.
+            self.raw.send(bytes(_MAC_BYTES))
             raise EOFError("another secret")
         self.raw.send(self._shake.proof(b"server"))
         return Connection(self.raw, self._shake.key(b"server"), self._shake.key(b"client"))
@@ -290,7 +291,7 @@ def _open(
     address: SocketAddress, deadline: float, abort_reason: Callable[[], str]
 ) -> socket.socket:
     """Return a connected socket: `socket.create_connection` with ``abort_reason``."""
-    trouble = OSError(f"{address[0]} has no address")
+    last_error = OSError(f"{address[0]} has no address")
     for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
         raw = socket.socket(family, kind, protocol)
         try:
@@ -304,12 +305,12 @@ def _open(
                 elif reason := abort_reason():
                     raise OSError(reason)
             if status:
-                raise OSError(status, os.strerror(status))  # ConnectionRefusedError, for instance
+                raise OSError(status, os.strerror(status))  # or its subclass for this status
             return raw
         except OSError as error:
             raw.close()
-            trouble = error
-    raise trouble
+            last_error = error
+    raise last_error
 
 
 def _ready(raw: socket.socket, events: int, seconds: float) -> list[tuple[int, int]]:
@@ -332,7 +333,7 @@ def _read(
             if reason := abort_reason():
                 raise OSError(reason)
             if time.monotonic() > deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "it has stopped in the midst of a message")
+                raise TimeoutError(errno.ETIMEDOUT, "the other side has stopped within a message")
             continue
         try:
             came = raw.recv(min(size - len(data), 1 << 16))
@@ -351,7 +352,7 @@ def _send(raw: socket.socket, data: bytes, deadline: float) -> None:
             view = view[raw.send(view) :]
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "it takes nothing") from None
+                raise TimeoutError(errno.ETIMEDOUT, "the other side does not read") from None
             _ready(raw, select.POLLOUT, RETRY_SECONDS)
 
 

@@ -6,8 +6,8 @@ ballots and reports the values that it has accepted; the leader proposes the new
 new value if there is none; the value is decided once a quorum has accepted it. (Raft's names are
 term, vote, log entry and commit; a membership needs only one entry per term.)
 
-A quorum is more than half of the members, or half of them including the first one. A member is not
-counted if its *host* confirms that it has ended: another process on that host checks the process
+A quorum is more than half of the members, or half of them including the first one. A member does
+not count if its *host* confirms that it has ended: another process on that host checks the process
 table, and reads the stored record of the member's promises (`Record`). An ended process makes no
 more promises, so its record replaces its vote. A refused or silent connection does not prove that a
 process has ended.
@@ -28,7 +28,7 @@ Outgoing = list[tuple[int, Message]]  # destination and message
 Ballot = tuple[int, int]  # round and process
 
 INTERVAL_SECONDS = 0.1  # after which unanswered messages are sent again
-_CANDIDATES = 4  # members to which a waiting process sends "ready", in case the first fails
+_CANDIDATES = 4  # members to which a waiting process sends "ready": the first may have failed
 _EXACT_CONFLICTS = 12  # processes in conflict up to which `largest_group` is exact
 _NO_BALLOT: Ballot = (0, -1)
 
@@ -48,11 +48,11 @@ class Membership(NamedTuple):
 
 
 class Record(NamedTuple):
-    """State of a process that is stored on its host before it sends a message based on it.
+    """The state of a process, stored on its host before the process sends a message based on it.
 
     Attributes:
-      membership: the newest membership that it knows to be decided.
-      promised: the process refuses older ballots.
+      membership: the newest membership that the process knows to be decided.
+      promised: the process refuses ballots older than this.
       accepted: the ballot and value that it accepted last for the next term.
     """
 
@@ -72,7 +72,7 @@ class Promise(NamedTuple):
     Attributes:
       accepted: the ballot and value that the voter has accepted, if any.
       lost: processes that the voter itself no longer reaches.
-      known: the members that the voter knows.
+      known: the members in the voter's view: all but those that have left by themselves.
     """
 
     accepted: tuple[Ballot, Membership] | None
@@ -91,7 +91,7 @@ class Node:
     Args:
       process: this process's number.
       membership: the initial membership.
-      silence_seconds: a member that has not answered for this time is missing.
+      silence_seconds: a member that has not answered for this time counts as missing.
       look: returns the record of a process that has ended on this host; None if that is unknown.
       keep: stores this process's record for the other processes of this host.
     """
@@ -109,18 +109,20 @@ class Node:
         self.cut_off = ""
         self.active = False
         self._silence = silence_seconds
-        self._settle = min(0.3, silence_seconds / 4)
+        # Time after which a member that refuses connections is missing, and time without new votes
+        # after which a leader stops waiting for missing members that may live.
+        self._settle_seconds = min(0.3, silence_seconds / 4)
         self._look = look
         self._keep = keep
         self._record = Record(membership)
         keep(self._record)
         self._known: tuple[int, ...] = membership.members
-        self._lost: set[int] = set()  # by this process itself; never removed
+        self._lost: set[int] = set()  # processes that this process no longer reaches; only grows
         self._refused: set[int] = set()  # connections refused since the last message
-        self._suspected: set[int] = set()  # by others
-        self._hopeless: set[int] = set()  # processes that are cut off
+        self._suspected: set[int] = set()  # processes that other processes have lost
+        self._peers_cut_off: set[int] = set()  # processes that have reported that they are cut off
         self._inactive: set[int] = set()  # processes whose program does not take part yet
-        self._heard: dict[int, float] = {}
+        self._heard: dict[int, float] = {}  # time of the last message, by process
         self._ended: dict[int, Record] = {}  # confirmed by their hosts
         self._join: Any = None
         self._began = 0.0
@@ -137,13 +139,13 @@ class Node:
     # --- The program ---------------------------------------------------------------------------
 
     def begin(self, now: float, known: Sequence[int] = (), join: Any = None) -> None:
-        """Starts taking part in a change of the membership.
+        """Start to take part in a change of the membership.
 
         Args:
           now: the time, in seconds.
           known: the members that have not left by themselves; by default all.
-          join: a dict; "processes" holds the numbers of the joining processes, and the whole dict
-            is passed on in `Membership.detail`.
+          join: a dict whose "processes" are the numbers of the joining processes. The whole dict
+            becomes `Membership.detail`.
         """
         self._known = tuple(known) or self.membership.members
         self._join = join
@@ -152,40 +154,40 @@ class Node:
         self.active = True
 
     def end(self) -> None:
-        """Stops taking part: the program does not wait any more. Promises remain valid."""
+        """Stop taking part: the program does not wait any more. Promises remain valid."""
         self.active = False
         self._stop_leading()
 
     def leave(self, why: str) -> None:
-        """Ends this process's membership for good."""
+        """End this process's membership permanently."""
         self.cut_off = why
         self.end()
 
     def lose(self, process: int) -> None:
-        """Records that this process itself no longer reaches ``process``."""
+        """Record that this process itself no longer reaches ``process``."""
         self._lost.add(process)
 
     def suspect(self, process: int) -> None:
-        """Records that another process has lost ``process``: a quarter of the silence is enough."""
+        """Record that another process has lost ``process``: it counts as missing earlier."""
         self._suspected.add(process)
 
     def refuse(self, process: int) -> None:
-        """Records a refused or broken connection: ``process`` is missing, but may live."""
+        """Record a refused or broken connection: ``process`` is missing, but may live."""
         self._refused.add(process)
 
     def waits_for(self, now: float) -> str:
         """Return the processes that the program waits for, as text for an error."""
-        missing = sorted(p for p in self._known if p != self.process and self._misses(p, now))
+        missing = sorted(p for p in self._known if p != self.process and self._is_missing(p, now))
         idle = sorted(self._inactive - set(missing))
         texts = [f"processes {idle} live and do not take part"] if idle else []
         texts += [f"processes {missing} do not answer"] if missing else []
         return " and ".join(texts) or "no leader has decided"
 
     def lacks_majority(self, now: float) -> bool:
-        """Return whether this process leads, and misses so many members that there is no quorum."""
+        """Return whether this process leads, and too many members are missing for a quorum."""
         if self._leader(now) != self.process:
-            return False  # the leader decides
-        here = [p for p in self._known if p == self.process or not self._misses(p, now)]
+            return False  # only the leader decides this
+        here = [p for p in self._known if p == self.process or not self._is_missing(p, now)]
         return not self._is_quorum(here, self._known)
 
     # --- Messages ------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ class Node:
         return out
 
     def receive(self, now: float, source: int, message: Message) -> Outgoing:
-        """Handles a message of process ``source``, which is authenticated; returns the replies."""
+        """Handle a message of the authenticated process ``source``; return the replies."""
         self._heard[source] = now
         self._refused.discard(source)
         kind, term = message["kind"], int(message["term"])
@@ -216,7 +218,7 @@ class Node:
         if term < self.membership.term:
             return [] if kind == "cut_off" else [(source, self._decided())]
         if term > self.membership.term:
-            # The sender will answer with its membership.
+            # The sender will answer this older term with its decided membership.
             return [(source, {"kind": "ready", "term": self.membership.term})]
         handler = getattr(self, f"_on_{kind}", None)
         return [] if handler is None else handler(now, source, message)
@@ -234,7 +236,7 @@ class Node:
         return []
 
     def _on_cut_off(self, now: float, source: int, message: Message) -> Outgoing:
-        self._hopeless.add(source)
+        self._peers_cut_off.add(source)
         self._inactive.discard(source)
         return []
 
@@ -301,24 +303,25 @@ class Node:
 
     # --- Missing members -----------------------------------------------------------------------
 
-    def _misses(self, process: int, now: float) -> bool:
+    def _is_missing(self, process: int, now: float) -> bool:
         """Return whether ``process`` is missing: this node does not wait for it. It may live."""
-        if process in self._lost or process in self._hopeless or process in self._ended:
+        if process in self._lost or process in self._peers_cut_off or process in self._ended:
             return True
-        if process in self._refused and now - self._began >= self._settle:
+        if process in self._refused and now - self._began >= self._settle_seconds:
             return True
         patience = self._silence / 4 if process in self._suspected else self._silence
         return now - max(self._heard.get(process, self._began), self._began) >= patience
 
     def _is_silent(self, process: int, now: float) -> bool:
-        """Return whether a voter has stopped answering; a lost voter may still answer."""
-        patience = self._settle if process in self._refused else self._silence
+        """Return whether a voter has stopped answering; a voter in `_lost` may still answer."""
+        patience = self._settle_seconds if process in self._refused else self._silence
         return now - max(self._heard.get(process, self._began), self._began) >= patience
 
     def _leader(self, now: float) -> int:
-        """Return the first member that is not missing. A leader may be missing later."""
+        """Return the first member that is not missing, as this process sees it."""
         return next(
-            (p for p in self._known if p == self.process or not self._misses(p, now)), self.process
+            (p for p in self._known if p == self.process or not self._is_missing(p, now)),
+            self.process,
         )
 
     def _is_quorum(self, voters: Iterable[int], known: Sequence[int]) -> bool:
@@ -331,17 +334,19 @@ class Node:
         )
 
     def _confirm(self, process: int, record: Record) -> Outgoing:
-        """Records that the host of ``process`` confirms that it has ended."""
+        """Record that the host of ``process`` confirms that ``process`` has ended."""
         if process in self._ended or process == self.process:
             return []
         if record.membership.term > self.membership.term:
             return self._learn(record.membership)
         if record.membership.term < self.membership.term:
-            record = Record(self.membership)  # it cannot have voted in this term
+            record = Record(self.membership)  # the process cannot have voted in this term
         self._ended[process] = record
         if self._ballot is not None and (
             record.promised > self._ballot or record.accepted is not None
         ):
+            # The record counts as a vote. If this vote forbids the ballot, or has a value that the
+            # leader may have to propose, the leader begins again with a newer ballot.
             self._round = max(self._round, record.promised[0])
             self._stop_leading()
         return []
@@ -359,29 +364,30 @@ class Node:
             self._sent = float("-inf")
         if self._value is not None:
             if all(self._is_silent(p, now) for p in self._promises if p not in self._accepts):
-                self._stop_leading()  # voters are missing: hold a new vote
+                self._stop_leading()  # all voters that have not accepted are silent: vote again
             return out
-        known = self._everybody()
-        missing = [p for p in known if p not in self._promises and self._misses(p, now)]
+        known = self._all_known()
+        missing = [p for p in known if p not in self._promises and self._is_missing(p, now)]
         for process in missing:
             if process not in self._ended and (record := self._look(process)) is not None:
                 out += self._confirm(process, record)
                 if self._ballot is None:
                     return out
         if any(p not in self._promises and p not in missing for p in known):
-            return out  # they may still vote
-        if any(p not in self._ended for p in missing) and now - self._settled() < self._settle:
-            return out  # another leader may reach more, or a host may confirm an end
+            return out  # these members may still vote
+        may_live = any(p not in self._ended for p in missing)
+        if may_live and now - self._last_vote() < self._settle_seconds:
+            return out  # another leader may reach more members, or a host may confirm an end
         value = self._choose(known)
         if value is None:
-            if now - self._settled() >= max(self._settle, 3 * INTERVAL_SECONDS):
+            if now - self._last_vote() >= max(self._settle_seconds, 3 * INTERVAL_SECONDS):
                 voters = [p for p in known if p in self._promises]
                 here = largest_group(voters, {p: self._promises[p].lost for p in voters})
                 lives = [p for p in known if p not in self._ended and p not in here]
                 self.leave(
-                    f"processes {lives} can no longer be reached from processes {here}, and may "
-                    "live. They are more, or as many and have the first rank, and may go on "
-                    "together, so these do not"
+                    f"processes {lives} cannot be reached from processes {here}, and may still "
+                    "run. They may be a majority, or half of the members with the first one, and "
+                    f"continue as the group; so processes {here} do not"
                 )
                 return [(p, self._message("cut_off")) for p in voters if p != self.process]
             return out
@@ -390,11 +396,12 @@ class Node:
         self._sent = now
         return out + self._repeat(now) + self._decide_if_accepted()
 
-    def _settled(self) -> float:
+    def _last_vote(self) -> float:
+        """Return the time of the last new vote, or of `begin` if that was later."""
         return max(self._voted_at, self._began)
 
-    def _everybody(self) -> tuple[int, ...]:
-        """Return all processes that any voter knows, in order; the longest list first."""
+    def _all_known(self) -> tuple[int, ...]:
+        """Return all processes that any voter knows: the longest list, then those it lacks."""
         lists = sorted((each.known for each in self._promises.values()), key=len, reverse=True)
         return tuple(dict.fromkeys(itertools.chain(*lists)))
 
@@ -418,27 +425,27 @@ class Node:
 
     def _decide_if_accepted(self) -> Outgoing:
         assert self._value is not None
-        if not self._is_quorum(self._accepts, self._everybody()):
+        if not self._is_quorum(self._accepts, self._all_known()):
             return []
         return self._learn(self._value)
 
     def _repeat(self, now: float) -> Outgoing:
         """Return the messages that have not been answered yet."""
         if self._ballot is None:
-            others = [p for p in self._known if p != self.process and not self._misses(p, now)]
+            others = [p for p in self._known if p != self.process and not self._is_missing(p, now)]
             return [(p, self._message("ready")) for p in others[:_CANDIDATES]]
-        others = [p for p in self._everybody() if p != self.process and p not in self._ended]
+        others = [p for p in self._all_known() if p != self.process and p not in self._ended]
         if self._value is not None:
             accept = self._message("accept", ballot=self._ballot, value=self._value)
             return [(p, accept) for p in others if p in self._promises and p not in self._accepts]
         prepare = self._message("prepare", ballot=self._ballot)
         out = [(p, prepare) for p in others if p not in self._promises]
-        missing = [p for p in others if p not in self._promises and self._misses(p, now)]
+        missing = [p for p in others if p not in self._promises and self._is_missing(p, now)]
         asked = [p for p in self._promises if p != self.process]
         return out + [(v, self._message("ask_end", process=m)) for m in missing for v in asked]
 
     def _stand_back(self, now: float, ballot: Ballot) -> None:
-        """Gives another leader with a newer ballot time to decide."""
+        """Give another leader, whose ballot is newer, time to decide."""
         self._round = max(self._round, ballot[0])
         place = self._known.index(self.process) if self.process in self._known else 0
         self._back_off = now + self._silence * (1 + place / max(len(self._known), 1))
@@ -459,13 +466,13 @@ class Node:
         if self.process not in value.members:
             out = [(p, {"kind": "decided", "term": value.term, "value": value}) for p in others]
             self.leave(
-                f"processes {list(value.members)} have given this one ({self.process}) up and go "
-                "on without it"
+                f"processes {list(value.members)} have dropped this process ({self.process}) and "
+                "continue without it"
             )
             return out if leads else []
         self.membership = value
         self._known = value.members
-        self._ended, self._inactive, self._hopeless = {}, set(), set()
+        self._ended, self._inactive, self._peers_cut_off = {}, set(), set()
         self._suspected = set()
         self._back_off, self._round = float("-inf"), 0
         self._store(Record(value))
@@ -488,10 +495,10 @@ def membership_from_json(value: Any) -> Membership:
 
 
 def largest_group(processes: Sequence[int], lost: Mapping[int, Iterable[int]]) -> list[int]:
-    """Return the largest subset of ``processes`` in which none has lost another, in order.
+    """Return the largest subset of ``processes`` in which no process has lost another, in order.
 
-    Of equally large subsets, the one with the earliest processes. Above `_EXACT_CONFLICTS`
-    processes in conflict, a greedy approximation.
+    Of equally large subsets, returns the one with the earliest processes. With more than
+    `_EXACT_CONFLICTS` processes in conflict, returns a greedy approximation.
 
     Args:
       processes: process numbers, in order.

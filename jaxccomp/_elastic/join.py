@@ -39,7 +39,7 @@ def join(
     secret: str | None,
     timeout_seconds: float,
 ) -> World:
-    """Starts a group with the others, or joins an existing one, and starts the engine.
+    """Start a group with the others, or join an existing group, and start the engine.
 
     Args:
       coordinator: "host:port", or several of members, separated by commas.
@@ -69,11 +69,11 @@ def join(
 def _check_usable() -> None:
     if jax.distributed.is_initialized():
         raise errors.InitializationError(
-            "jax.distributed has joined this program's processes already: init() takes no "
-            "coordinator= and no join= then."
+            "jax.distributed has already joined this program's processes, so init() takes neither "
+            "coordinator= nor join=."
         )
     shared_files.refuse_plans(
-        "processes that meet by coordinator= share no plans, as others may join them"
+        "processes that meet by coordinator= cannot use plans, because others may join them"
     )
     if why := ucx.why_missing():
         raise _no_ucx(why)
@@ -100,12 +100,12 @@ def _start_engine(state: World, worker: Any, readers: list[bool]) -> None:
 
 _MIN_SECRET = 16
 _SECRET_VARIABLE = "JAXCCOMP_SECRET"
-_MAKES_SECRET = 'python -c "import secrets; print(secrets.token_hex(16))"'
+_DRAW_SECRET = 'python -c "import secrets; print(secrets.token_hex(16))"'
 
 
 @dataclasses.dataclass(frozen=True)
 class RendezvousParameters:
-    """Parameters by which this process finds the others.
+    """The parameters by which this process finds the others.
 
     Attributes:
       addresses: of the coordinator, or of members that may know the group.
@@ -125,7 +125,7 @@ class RendezvousParameters:
 def checked(
     coordinator: str, rank: int | None, size: int | None, join: str, secret: str | None
 ) -> RendezvousParameters:
-    """Checks the parameters from the caller or the environment.
+    """Check the parameters from the caller or the environment.
 
     Args:
       coordinator: "host:port", or several of members, separated by commas.
@@ -139,11 +139,11 @@ def checked(
     """
     addresses = tuple(_parse_address(each.strip()) for each in coordinator.split(","))
     if not secret or len(secret) < _MIN_SECRET:
-        given = "none was given" if not secret else f"the one given has {len(secret)}"
+        given = "none was given" if not secret else f"the given one has {len(secret)}"
         raise errors.InvalidArgumentError(
-            f"coordinator= takes a secret of at least {_MIN_SECRET} characters, by which the "
-            f"processes of the job authenticate; {given}: set {_SECRET_VARIABLE} to the "
-            f"same text for all of them; {_MAKES_SECRET} draws one."
+            f"coordinator= needs a secret of at least {_MIN_SECRET} characters, by which the "
+            f"processes of the job authenticate; {given}. Set {_SECRET_VARIABLE} to the same text "
+            f"on all of them; {_DRAW_SECRET} draws one."
         )
     if join:
         if rank is not None or size is not None:
@@ -200,7 +200,7 @@ class PeerTable:
 
 
 def _form_group(parameters: RendezvousParameters, timeout: float) -> tuple[World, Any, list[bool]]:
-    """Starts a group of all processes that start together.
+    """Start a group of all processes that start together.
 
     Returns:
       The world of this process, its UCX worker, and which processes read its memory.
@@ -224,14 +224,14 @@ def _form_group(parameters: RendezvousParameters, timeout: float) -> tuple[World
 
 
 def _join_group(parameters: RendezvousParameters, timeout: float) -> tuple[World, Any]:
-    """Joins an existing group, when its members admit this process.
+    """Join an existing group; wait until its members admit this process.
 
     Returns:
       The world of this process, and its UCX worker.
     """
     rendezvous = _listen(parameters.addresses[0], parameters.secret, may_replace_it=True)
-    # Open the worker after a member is reached: a UCX worker omits networks that are down when it
-    # is opened, and other processes could never reach this one.
+    # Open the worker after a member is reached. A UCX worker omits networks that are down when it
+    # is opened, and other processes could then never reach this one.
     worker_once = functools.cache(lambda: _open_worker(parameters))
     identity = secrets.token_hex(8)
 
@@ -265,7 +265,7 @@ def _listen(coordinator: SocketAddress, secret: bytes, *, may_replace_it: bool) 
     Args:
       coordinator: the coordinator's address.
       secret: the job's secret.
-      may_replace_it: whether the coordinator may have gone.
+      may_replace_it: whether the coordinator may have ended, so that its port may be free.
     """
     host = _own_address(coordinator)
     if may_replace_it or host != _address(coordinator[0]):
@@ -314,7 +314,7 @@ def _why_refused(rendezvous: Rendezvous, request: dict[str, Any]) -> str:
         return str(error)
     own = peer_info.own(False)
     if row.unit_bytes != own.unit_bytes:
-        return f"the option mpi_unit_bytes is {own.unit_bytes} here, and {row.unit_bytes} there"
+        return f"its option mpi_unit_bytes is {row.unit_bytes}, and {own.unit_bytes} in the group"
     return ""
 
 
@@ -323,8 +323,8 @@ def _check_reachable(coordinator: SocketAddress, size: int) -> None:
     address = _address(host)
     if ":" in address and ipaddress.ip_address(address.partition("%")[0]).is_link_local:
         raise errors.InitializationError(
-            f"the coordinator's address {address} is of one link alone, and each host calls that "
-            "link by a name of its own: give another address of it."
+            f"the coordinator's address {address} is link-local, and each host has its own name "
+            "for the link: give another address of the coordinator."
         )
     named = host == "localhost" or host.startswith("127.") or host == "::1"
     if not named and (address.startswith("127.") or address == "::1") and size > 1:
@@ -336,7 +336,7 @@ def _check_reachable(coordinator: SocketAddress, size: int) -> None:
 
 
 def _open_worker(parameters: RendezvousParameters) -> Any:
-    # Listen at the interface of the rendezvous only.
+    # Listen only at the network interface of the rendezvous.
     devices = ucx.net_devices(_own_address(parameters.addresses[0]))
     worker, why_not = ucx.open_worker(shares_memory=False, net_devices=devices)
     if worker is None:
@@ -360,5 +360,5 @@ def _own_address(coordinator: SocketAddress) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise errors.InitializationError(
-            f"no way leads to the coordinator {coordinator[0]}:{coordinator[1]} ({error})."
+            f"there is no route to the coordinator {coordinator[0]}:{coordinator[1]} ({error})."
         ) from None

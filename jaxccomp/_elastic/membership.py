@@ -1,8 +1,8 @@
 """Shrinks a group to the remaining members, and admits processes that ask to join.
 
 Each member has a `Node` of the consensus on its group's membership (`consensus.py`). This module
-connects the nodes: the rendezvous sends messages, a process's record is a file that only
-this host has, and this host's process table shows which processes have ended.
+connects the nodes: the rendezvous sends their messages, a process's record is a file on its host,
+and the host's process table shows which processes have ended.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from jaxccomp._elastic.consensus import Membership, Message, Node, Outgoing, Rec
 from jaxccomp._elastic.rendezvous import Rendezvous
 from jaxccomp._native import engine
 from jaxccomp._runtime import peer_info, ucx
-from jaxccomp._runtime.join import tell_hosts
+from jaxccomp._runtime.join import set_hosts
 from jaxccomp._runtime.world import Group, World, original_name
 
 _TICK_SECONDS = 0.05
-_MIN_SILENCE_SECONDS = 0.5  # a Python thread answers messages of the consensus
+_MIN_SILENCE_SECONDS = 0.5  # a Python thread answers, and may be delayed
 _DEFAULT_SILENCE_SECONDS = 10.0  # if the option peer_timeout_seconds is 0
 _STALE_SECONDS = 86400.0  # age at which files of ended processes are removed
 _FILE_PREFIX = "jaxccomp-member-"
-# Placeholder for a process that no member has seen: on a host of its own.
+# The record of a process that no member has seen: on a separate host.
 _UNKNOWN = peer_info.Row(0, 1, -1, 0, 0)
 
 
@@ -52,8 +52,8 @@ def _name(group: str, membership: Membership) -> str:
 class _Files:
     """Records of the processes of this host, one file each.
 
-    A file has an HMAC with the job's secret. Its name has part of another HMAC, so that other users
-    cannot guess it.
+    A file has an HMAC with the job's secret. The file's name has a part of another HMAC, so that
+    other users cannot guess the name.
     """
 
     def __init__(self, state: World, rendezvous: Rendezvous):
@@ -67,9 +67,9 @@ class _Files:
             self._remove_stale()
 
     def keep(self, group: str, record: Record) -> None:
-        """Stores this process's record of that group.
+        """Store this process's record of that group.
 
-        If that fails, there is no file, and this host cannot confirm the end of this process.
+        If that fails, there is no file, and this host cannot confirm that this process has ended.
         """
         path = self._path(self._state.process)
         with self._lock:
@@ -111,7 +111,7 @@ class _Files:
             return None
 
     def remove(self) -> None:
-        """Removes the files of this host's processes, if all others have ended."""
+        """Remove the files of this host's processes, if all others on this host have ended."""
         state = self._state
         seen = peer_info.system_processes(state.peers.rows, state.process)
         if any(pid and engine.load().start_time(pid) == start for pid, start in seen):
@@ -130,7 +130,7 @@ class _Files:
         return self._folder / f"{_FILE_PREFIX}{named}-{code}"
 
     def _remove_stale(self) -> None:
-        """Removes old files of ended processes of this pid namespace."""
+        """Remove old files of ended processes of this pid namespace."""
         own = self._state.peers.rows[self._state.process]
         for path in self._folder.glob(f"{_FILE_PREFIX}{own.pid_space}-*-*-*"):
             with contextlib.suppress(OSError, ValueError):
@@ -148,7 +148,6 @@ class _Member:
     Attributes:
       node: the consensus node. Hold `changed` to use it.
       delivered: the term of the membership that the program got last.
-      applied: the term up to which the engine knows all processes.
     """
 
     def __init__(self, memberships: Memberships, group: str, membership: Membership):
@@ -197,7 +196,7 @@ class Memberships:
     def change(
         self, name: str, processes: tuple[int, ...], join: Any, timeout: float
     ) -> Membership:
-        """Agrees with the others on the next membership of a communicator's group.
+        """Agree with the others on the next membership of a communicator's group.
 
         Args:
           name: the communicator's name.
@@ -270,12 +269,11 @@ class Memberships:
     ) -> Any:
         """Add the processes that wait at any member to the group; return `comm` if none waits.
 
-        Called by all members together. The first member decides which processes join, and numbers
-        them.
+        All members must call it. The first member decides which processes join, and numbers them.
 
         Args:
           comm: the current communicator.
-          group: the group name that waiting processes asked for.
+          group: the name of the group that waiting processes requested.
           make: makes the communicator from its name and processes.
           timeout: seconds to wait for the others.
         """
@@ -287,7 +285,8 @@ class Memberships:
             asked = {
                 each["id"]: each for proposal in proposals.values() for each in proposal["joining"]
             }
-            # Members may know different counts: an earlier leader died before all got its decision.
+            # Members may know different counts, if an earlier leader died before all members got
+            # its decision. Numbers are never reused, so take the largest.
             first = max(proposal["processes"] for proposal in proposals.values())
             numbers = range(first, first + len(asked))
             asked_in_order = [asked[each] for each in sorted(asked)]
@@ -311,7 +310,8 @@ class Memberships:
         membership = self.change(comm.name, comm.processes, found, timeout)
         grown = make(_name(original_name(comm.name), membership), membership.members)
         if not membership.detail:
-            return grown  # it has only shrunk
+            # Another member's value was decided, without the joining processes: they keep waiting.
+            return grown
         # After this exchange all members accept messages of the joined processes.
         state.share(comm, (), timeout)
         for number, request in enumerate(
@@ -325,10 +325,10 @@ class Memberships:
         node = member.node
         waits_for = node.waits_for(now)
         if node.lacks_majority(now):
-            return node.leave(f"{waits_for}, and may live (after {timeout:g} s)")
+            return node.leave(f"{waits_for}, and may still run (after {timeout:g} s)")
         raise errors.InitializationError(
             f"the members of {member.group!r} should agree on the next membership, but {waits_for} "
-            f"(after {timeout:g} s). All of them call shrink(), or sync does it for them."
+            f"(after {timeout:g} s). All members must call shrink(), unless sync calls it."
         )
 
     def _apply(self, membership: Membership, dropped: set[int]) -> None:
@@ -336,7 +336,7 @@ class Memberships:
         if join:
             _add(self.state, int(join["first"]), join["asked"])
         for process in dropped:
-            core.set_gone(process, f"rank {process} of the world is no member any more")
+            core.set_gone(process, f"rank {process} of the world is no longer a member")
         core.forget_reports()
 
     # --- Messages ------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ class Memberships:
             self._disconnect(member.node)
 
     def _disconnect(self, node: Node) -> None:
-        """Ends operations with the other members, which continue without this process."""
+        """End operations with the other members, which continue without this process."""
         for process in node.membership.members:
             if process != self.state.process:
                 engine.load().set_gone(process, node.cut_off)
@@ -382,7 +382,7 @@ def _start_again(why: str) -> str:
 
 
 def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
-    """Add processes from number ``first`` on; unknown ones before it count as gone."""
+    """Add processes from number ``first`` on; earlier numbers without a process count as gone."""
     rendezvous, peers, core = state.out_of_band, state.peers, engine.load()
     assert isinstance(rendezvous, Rendezvous) and peers is not None
     unknown = first - state.processes
@@ -390,12 +390,12 @@ def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
     workers = [b""] * unknown + [ucx.unseal(each["worker"], rendezvous.derive) for each in asked]
     core.add_processes(workers)
     for process in range(state.processes, first):
-        core.set_gone(process, f"rank {process} of the world has never come")
+        core.set_gone(process, f"rank {process} of the world never joined")
     state.processes += len(workers)
     peers.rows += rows
     peers.workers += workers
     rendezvous.addresses += [None] * unknown + [as_address(each["address"]) for each in asked]
-    tell_hosts(core, state, peers.rows)
+    set_hosts(core, state, peers.rows)
 
 
 def _accept(request: JoinRequest, number: int, state: World, comm: Any) -> None:

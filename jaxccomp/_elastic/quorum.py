@@ -1,11 +1,12 @@
 """Chooses the members that take part in a step, when other members may be late.
 
-The first member leads (`agreement.py`), also while it is late itself. It waits for all members, but
-only for the grace time once a quorum has come. Later members take part in the next step.
+The first member leads (`agreement.py`), also while it is late itself. It waits for all members;
+once a quorum has come, it waits for the others only for the grace time. Late members take part in
+the next step.
 
-No two members do the same step with different others. A quorum is a majority, so at least one of
-its members has done the last step. If a step failed on a participant, other participants may have
-done it: then the next step waits for all members, like the first step.
+All participants of a step have the same list of participants. A quorum is a majority, so at least
+one of its members has done the last step. If a step failed on a participant, other participants may
+have done it. Then the next step waits for all members, like the first step.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class Rule(NamedTuple):
     """When members continue without others; the same on all members.
 
     Attributes:
-      least: the number of members in a quorum.
+      min_members: the minimum number of members in a quorum.
       grace_seconds: how long to wait for other members once a quorum has come.
     """
 
-    least: int
+    min_members: int
     grace_seconds: float
 
 
@@ -38,8 +39,8 @@ class Decision(NamedTuple):
 
     Attributes:
       members: ranks that take part.
-      up_to_date: the ranks of them that have done the most steps.
-      done: the number of steps that these have done.
+      up_to_date: the participants that have done the most steps.
+      done: the number of steps that the members of `up_to_date` have done.
       failures: the number of steps that have failed on any member.
     """
 
@@ -86,9 +87,9 @@ def participants(
         found = rendezvous.agree_in(comm, round_name, proposal, decide, timeout, state.why_gone)
     except NoDecision as error:
         raise errors.InitializationError(
-            f"{rule.least} of the {comm.size} members of {comm.name!r} (processes "
+            f"{rule.min_members} of the {comm.size} members of {comm.name!r} (processes "
             f"{list(comm.processes)}) should take part in step {done + 1} of {name!r}, but {error} "
-            f"(after {timeout:g} s at most). If one is gone, all that are left call shrink()."
+            f"(after {timeout:g} s at most). If a member has gone, all others must call shrink()."
         ) from None
     if "refused" in found:
         raise errors.InvalidArgumentError(found["refused"])
@@ -106,7 +107,8 @@ class Leader:
     def __init__(self, size: int, clock: Callable[[], float] = time.monotonic):
         self._size = size
         self._clock = clock
-        self._due: dict[int, int] = {}  # by rank: the steps it has done, if none failed
+        # By rank: the number of steps that it has done unless the last one failed.
+        self._due: dict[int, int] = {}
         self._failures = 0
         self._quorum_since: float | None = None
 
@@ -120,21 +122,21 @@ class Leader:
         rules = {tuple(each["rule"]) for each in come.values()}
         if len(rules) > 1:
             said = " and ".join(
-                f"{least} members and {grace:g} s" for least, grace in sorted(rules)
+                f"{members} members and {grace:g} s" for members, grace in sorted(rules)
             )
-            return {"refused": f"members have other quorums or grace windows: {said}."}
+            return {"refused": f"members have different quorums or grace windows: {said}."}
         done: dict[int, int] = {rank: each["done"] for rank, each in come.items()}
         if len(come) < self._size and not self._may_begin(come, done, *rules):
             return None
-        most = max(done.values())
+        max_done = max(done.values())
         self._failures += self._has_failed(done)
-        self._due.update(dict.fromkeys(done, most + 1))
+        self._due.update(dict.fromkeys(done, max_done + 1))
         self._quorum_since = None
-        up_to_date = sorted(rank for rank in done if done[rank] == most)
-        return Decision(sorted(done), up_to_date, most, self._failures)._asdict()
+        up_to_date = sorted(rank for rank in done if done[rank] == max_done)
+        return Decision(sorted(done), up_to_date, max_done, self._failures)._asdict()
 
     def _may_begin(self, come: Mapping[int, Any], done: Mapping[int, int], *rules: Any) -> bool:
-        """Whether a quorum has come and its grace time is over."""
+        """Return whether a quorum has come and its grace time is over."""
         enough = rules and len(come) >= max(rules[0][0], self._size // 2 + 1)
         all_wanted = any(each["wait_for_all"] for each in come.values())
         if not enough or all_wanted or not self._due or self._has_failed(done):
@@ -145,17 +147,17 @@ class Leader:
         return self._clock() - self._quorum_since >= rules[0][1]
 
     def _has_failed(self, done: Mapping[int, int]) -> bool:
-        """Whether a member has not done the last step that it took part in."""
+        """Return whether a member has not done the last step in which it took part."""
         return any(count < self._due.get(rank, 0) for rank, count in done.items())
 
 
 def _is_proposal(value: Any) -> bool:
     try:
-        least, grace_seconds = value["rule"]
+        min_members, grace_seconds = value["rule"]
         return (
             isinstance(value["done"], int)
             and isinstance(value["wait_for_all"], bool)
-            and isinstance(least, int)
+            and isinstance(min_members, int)
             and isinstance(grace_seconds, (int, float))
         )
     except (KeyError, TypeError, ValueError):

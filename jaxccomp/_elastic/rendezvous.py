@@ -1,8 +1,8 @@
 """Rendezvous of processes, without MPI and without ``jax.distributed``.
 
-Each process listens at a port. All first connect to process 0, the *coordinator*, and get the
-addresses of the others; from then on any process may end. The first living member of a group leads
-its agreements, and a process that wants to join may ask any member.
+Each process listens at a port. At the start, all connect to process 0, the *coordinator*, and get
+the addresses of the others; from then on any process may end. The first living member of a group
+leads its agreements, and a process that wants to join may ask any member.
 
 Both ends of a connection prove that they know the job's secret before a message is read
 (`connections.py`). Connections between members are kept, and reused for later requests. One thread
@@ -42,10 +42,10 @@ from jaxccomp._runtime.world import Group
 _MAX_UNAUTHENTICATED = 256  # connections
 _MAX_OF_ADDRESS = 64  # unauthenticated connections from one address
 _FIRST_BYTE_SECONDS = 1.0
-_BACKLOG = 4096  # the system's own limit is often lower
+_BACKLOG = 4096  # the system's limit is often lower
 _MAX_IDLE = 4  # idle connections to one member
 _MAX_POSTS = 256  # messages to one process that wait for a connection
-_POST_SECONDS = 2.0  # to connect
+_POST_SECONDS = 2.0  # to connect, for a posted message
 _IDLE_SECONDS = 600.0  # after which an idle posting thread ends
 _ADDRESSES = "addresses with jaxccomp "
 
@@ -75,7 +75,8 @@ class Rendezvous:
         self.process: int | None = None  # this process's number, once known
         self.why_gone: Callable[[Sequence[int]], str] = lambda processes: ""  # World's
         self.why_refused: Callable[[dict[str, Any]], str] = lambda request: ""
-        # Called with messages that other processes post, and when a connection is refused.
+        # Called with a message that another process posted, and with a process that has refused or
+        # closed a connection.
         self.on_posted: Callable[[int, dict[str, Any]], None] = lambda source, message: None
         self.on_refused: Callable[[int], None] = lambda process: None
         try:
@@ -94,14 +95,14 @@ class Rendezvous:
     def exchange_addresses(
         self, rank: int, size: int, coordinator: SocketAddress, timeout: float
     ) -> None:
-        """Exchanges the listening addresses of all processes; called by all, 0 coordinates."""
+        """Exchange the listening addresses of all processes; all call it, process 0 coordinates."""
         name = f"{_ADDRESSES}{__version__}"
         proposal = [size, *self.address]
 
         def decide(proposals: Mapping[int, Any]) -> Any:
             sizes = {each[0] for each in proposals.values()}
             if sizes != {size} or max(proposals) >= size:
-                return {"refused": f"processes say that there are {sorted(sizes)} of them"}
+                return {"refused": f"the processes were started with size {sorted(sizes)}"}
             if len(proposals) < size:
                 return None
             return {"addresses": [proposals[each][1:] for each in range(size)]}
@@ -116,8 +117,8 @@ class Rendezvous:
             raise errors.InitializationError(
                 f"{size} processes should meet at {coordinator[0]}:{coordinator[1]}, but after "
                 f"{timeout:g} s {error}. Start jaxccomp.init() on all of them with the same "
-                "coordinator, size and secret and the same version of jaxccomp, and see that this "
-                "port is open between the hosts."
+                "coordinator, size and secret and the same version of jaxccomp, and check that "
+                "this port is open between the hosts."
             ) from None
         if "refused" in found:
             raise errors.InitializationError(
@@ -154,13 +155,13 @@ class Rendezvous:
             table = np.array(rows, np.int64).reshape(len(members), len(mine))
         except NoDecision as error:
             raise errors.InitializationError(
-                f"the members of {name!r} (processes {list(members)}) must all take part in this, "
-                f"but {error} (after {timeout:g} s at most; the option init_timeout_seconds)."
+                f"the members of {name!r} (processes {list(members)}) must all take part in this "
+                f"call, but {error} (after {timeout:g} s at most; the option init_timeout_seconds)."
             ) from None
         except (ValueError, TypeError, OverflowError):
             raise errors.InitializationError(
-                f"what the members of {name!r} have said does not fit together: all must call "
-                "the same functions on their communicators in the same order."
+                f"the members of {name!r} have sent rows of different lengths or invalid rows: all "
+                "must call the same functions on their communicators in the same order."
             ) from None
         self._shared[name] = number + 1
         return table
@@ -177,15 +178,15 @@ class Rendezvous:
     ) -> Any:
         """Return the leader's decision on the members' proposals.
 
-        All members that get a decision get the same one. If the leader dies meanwhile, some may get
-        none.
+        All members that get a decision get the same one. If the leader dies meanwhile, some members
+        may get no decision.
 
         Args:
           name: the name of the round, the same on all members.
           leader: the leader's process number.
           member: this process's member number in the round.
           proposal: this process's proposal.
-          decide: see `Rounds.lead`; only the leader's is called.
+          decide: see `Rounds.lead`; only the leader calls it.
           timeout: seconds.
           abort_reason: returns why there will be no decision; empty while there may be one.
 
@@ -236,13 +237,13 @@ class Rendezvous:
         request: Callable[[], dict[str, Any]],
         timeout: float,
     ) -> dict[str, Any]:
-        """Asks to join an existing group, and waits until it is admitted.
+        """Ask to join an existing group, and wait until this process is admitted.
 
         Args:
-          coordinators: addresses of members; the first member that answers gets the request, and
-            the next one if the first ends.
+          coordinators: addresses of members. The first member that answers gets the request; if
+            that member ends, the next one gets it.
           group: the group's name.
-          request: returns this process's data for the members; called when one is reached.
+          request: returns this process's data for the members; called when a member is reached.
           timeout: seconds to wait.
 
         Returns:
@@ -250,7 +251,7 @@ class Rendezvous:
         """
         deadline = time.monotonic() + timeout
         known = [address for address in coordinators if address != self.address]
-        trouble = "no process answered"
+        last_error = "no process answered"
         while time.monotonic() < deadline:
             for address in list(known):
                 try:
@@ -261,18 +262,18 @@ class Rendezvous:
                         known += [each for each in others if each not in (*known, self.address)]
                         return receive_by(conn, deadline, lambda: "")["accepted"]
                 except (OSError, EOFError) as error:
-                    trouble = f"{address[0]}:{address[1]}: {error}"
+                    last_error = f"{address[0]}:{address[1]}: {error}"
                 except NoDecision:
                     break
             time.sleep(RETRY_SECONDS)
         raise errors.InitializationError(
-            f"no member of group {group!r} took this process in within {timeout:g} s "
-            f"(asked at {', '.join(f'{host}:{port}' for host, port in known)}; {trouble}). Members "
+            f"no member of group {group!r} admitted this process within {timeout:g} s (asked at "
+            f"{', '.join(f'{host}:{port}' for host, port in known)}; {last_error}). Members "
             "admit waiting processes when they call Communicator.admit()."
         )
 
     def post(self, process: int, message: dict[str, Any]) -> None:
-        """Sends a one-way message to another process; it may be lost.
+        """Send a one-way message to another process; the message may be lost.
 
         Messages from one process to another are sent on one connection, in order.
         """
@@ -330,7 +331,7 @@ class Rendezvous:
         deadline: float,
         abort_reason: Callable[[], str] = lambda: "",
     ) -> Any:
-        trouble = f"no process listens at {address[0]}:{address[1]}"
+        last_error = f"no process listens at {address[0]}:{address[1]}"
         while time.monotonic() < deadline:
             if reason := abort_reason():
                 raise NoDecision(reason)
@@ -340,14 +341,14 @@ class Rendezvous:
                     conn.send({"kind": "proposal", **said})
                     return receive_by(conn, deadline, abort_reason)["decision"]
             except (OSError, EOFError) as error:
-                trouble = f"process at {address[0]}:{address[1]} does not answer ({error})"
+                last_error = f"process at {address[0]}:{address[1]} does not answer ({error})"
             time.sleep(RETRY_SECONDS)
-        raise NoDecision(trouble)
+        raise NoDecision(last_error)
 
     # --- as the server ------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stops listening."""
+        """Stop listening, and close idle connections."""
         self._ends = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -380,7 +381,7 @@ class Rendezvous:
     def _accept(
         self, selector: selectors.BaseSelector, waiting: dict[int, ServerHandshake]
     ) -> None:
-        """Accepts a bounded number of connections, so that open handshakes progress in between."""
+        """Accept a bounded number of connections, so that open handshakes progress in between."""
         for _ in range(_MAX_OF_ADDRESS):
             try:
                 raw, (host, *_) = self._socket.accept()
@@ -402,8 +403,8 @@ class Rendezvous:
         waiting: dict[int, ServerHandshake],
         among: Iterable[ServerHandshake],
     ) -> None:
-        """Closes the oldest silent connection, or else the oldest one."""
-        oldest = min(among, key=lambda each: (each.has_spoken, each.came), default=None)
+        """Close the oldest silent connection, or the oldest one if none is silent."""
+        oldest = min(among, key=lambda each: (each.has_spoken, each.accepted_at), default=None)
         if oldest is not None:
             self._drop(selector, waiting, oldest, "evicted")
 
@@ -412,7 +413,8 @@ class Rendezvous:
     ) -> None:
         now = time.monotonic()
         for each in list(waiting.values()):
-            if now - each.came > (HANDSHAKE_SECONDS if each.has_spoken else _FIRST_BYTE_SECONDS):
+            limit = HANDSHAKE_SECONDS if each.has_spoken else _FIRST_BYTE_SECONDS
+            if now - each.accepted_at > limit:
                 self._drop(selector, waiting, each, "silent")
 
     def _drop(
@@ -463,7 +465,7 @@ class Rendezvous:
                 name,
                 member,
                 proposal,
-                conn.poll,  # clients send nothing before the decision: true only at their end
+                conn.poll,  # true when the client has ended: it sends nothing before the decision
                 unique=name.startswith(_ADDRESSES),
             )
         except ProposalRejected as error:
@@ -473,7 +475,7 @@ class Rendezvous:
 
     def _serve_join(self, conn: Connection, request: dict[str, Any]) -> None:
         if self.process is None:
-            return  # this process is not a member yet: the client asks another one
+            return  # this process is no member yet: the client asks another process
         theirs = request["version"]
         refused = f"the group has jaxccomp {__version__}, not {theirs}"
         if theirs == __version__:
@@ -484,7 +486,7 @@ class Rendezvous:
         conn.send({"addresses": [address for address in self.addresses if address is not None]})
         with self.wait_list.added(request) as waiting:
             while not waiting.answered.wait(RETRY_SECONDS):
-                if conn.poll():
+                if conn.poll():  # the client has ended: it sends nothing before the reply
                     return
         conn.send(waiting.reply)
 
@@ -523,7 +525,8 @@ class _Posts:
             for is_new in (False, True):
                 try:
                     if conn is not None and not is_new and conn.poll():
-                        raise EOFError("it has ended")  # the receiver never sends here
+                        # The receiver sends nothing on this connection, so it has ended.
+                        raise EOFError("the connection has ended")
                     if conn is None:
                         conn = self._rendezvous.connect_to(self._process)
                     conn.send(posted)
@@ -534,7 +537,7 @@ class _Posts:
                     was_open, conn = conn is not None, None
                     if was_open and not is_new:
                         continue
-                    # Senders repeat their messages.
+                    # The consensus repeats unanswered messages, so these may be lost.
                     self._messages.clear()
                     if not isinstance(error, TimeoutError):
                         self._rendezvous.on_refused(self._process)

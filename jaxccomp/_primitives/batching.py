@@ -1,8 +1,9 @@
 """The batching rule (``vmap``) of collectives.
 
-Over an unrelated axis each leaf keeps its own batch dimension, or none: a leaf without one is
-neither copied nor sent more often. Over an axis of the operation, the values of the ranks (or of
-some of their coordinates) are in one array, and the operation is computed locally.
+If the batched axis is not an axis of the call, each leaf keeps its batch dimension. A leaf without
+a batch dimension is sent once. If it is an axis of the call, one array holds the values of all
+ranks along this axis, so the operation is computed locally. Further axes of the call still need
+communication.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def batch(
             call, values = add_carried(call, values)
         values, dims = (split_references(call, each)[0] for each in (values, dims))
         exact = call
-        if call.referenced or call.feedback:  # nothing is sent, so nothing is encoded
+        if call.referenced or call.feedback:
+            # Delta bases and residuals belong to one rank's values, but here values of several
+            # ranks are combined before they are sent: send them raw.
             exact = call.replace(referenced=False, feedback=False, codec="raw")
         pairs = [_along(axis_data, exact, x, dim) for x, dim in zip(values, dims, strict=True)]
         if call.feedback:
@@ -68,10 +71,10 @@ def batch(
 def _paired(
     call: Call, size: int, values: Sequence[Array], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None]]:
-    """Give values, their references and residuals the same batch dimension, if any has one."""
+    """Give a value and its delta bases or residual the same batch dimension, if any has one."""
     values, dims = list(values), list(dims)
     sent = len(values) // (1 + references_each(call))
-    # References of an allgather have the shape of its results.
+    # Delta bases of an allgather have the shape of its results: ranks come first.
     behind = int(call.collective == "allgather")
     for first in range(sent):
         places = {i: behind for i in range(first + sent, len(values), sent)} | {first: 0}
@@ -92,7 +95,7 @@ def _leading(size: int, x: Array, dim: int | None) -> Array:
 def _bcast_along(
     axis_data: Any, call: Call, values: Sequence[Array], dims: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None]]:
-    """Take the row of the root, and broadcast it along the other axes, if there are any."""
+    """Take the root's row, and broadcast it along the call's other axes, if any."""
     place = call.axes.index(axis_data.name)
     others = call.axes[:place] + call.axes[place + 1 :]
     minor = _size(call.axes[place + 1 :])
@@ -125,7 +128,7 @@ def _along(axis_data: Any, call: Call, x: Array, dim: int | None) -> tuple[Array
 def _gathered(
     axis_data: Any, call: Call, x: Array, others: tuple[Any, ...]
 ) -> tuple[Array, int | None]:
-    """With further axes: gather all rows in rank order, compute, and take this rank's result."""
+    """Gather the rows of all ranks over the call's other axes; return the local ranks' results."""
     gather = Call(
         "allgather",
         _size(others),

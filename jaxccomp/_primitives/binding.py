@@ -1,4 +1,4 @@
-"""Stages an operation: finds the primitive of its collective."""
+"""Binds an operation to the primitive of its collective."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from jaxccomp._call import Call
 
 Array = Any
 
-# By collective; filled by primitives.py, whose rules also call `bind`.
+# By collective. primitives.py fills it: the rules of the primitives import `bind` from here.
 PRIMITIVES: dict[str, Any] = {}
 
 
 def bind(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """Runs or stages ``call`` on all operands at once."""
+    """Run or stage ``call`` on all operands at once."""
     operands = [_jax.vary(x, call.axes) for x in operands]
     return PRIMITIVES[call.collective].bind(*operands, call=located(call))
 
 
 def located(call: Call) -> Call:
-    """Return ``call``; if it runs eagerly, with the program's line."""
+    """Return ``call``, with the program's source line if it runs eagerly."""
     return call.at(_jax.this_line()) if _jax.runs_eagerly() else call

@@ -1,8 +1,9 @@
 """Operations that are composed of other operations of the engine, or of a registered backend.
 
-An operation is composed if its codec is written in JAX, and on GPUs if the stage does not run it
-directly (on_cuda.py). jaxccomp/_traced/collectives.py has the compositions. There, collectives of
-jax.lax move the values; here, the engine or the backend does.
+A call is composed if its codec is written in JAX, if a registered backend runs it with a codec, or
+if it runs on GPUs and the stage does not support it (on_cuda.py).
+jaxccomp/_traced/collectives.py has the compositions. With the mover of this module, the engine or
+the backend sends the values instead of jax.lax.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ Array = Any
 Tree = Any
 
 _MESSAGES = ("send", "recv", "sendrecv")
-# The number and the least size of pieces of an array: one piece is sent while the next is encoded.
-# More pieces would only cost more messages.
+# The maximum number and the minimum size of an array's pieces. One piece is sent while the next is
+# encoded; more pieces would only cost more messages.
 _PIECES = 4
 _MIN_PIECE_BYTES = 1 << 20
-# Pieces do not cut blocks: this package's codecs have blocks of powers of two up to this.
+# A piece, and each rank's part of it, ends at a block boundary: this package's codecs have block
+# lengths that divide this number.
 _PIECE_MULTIPLE = 4096
 _CUT = ("allreduce", "reduce", "bcast")
 
 
 def following(spec: str) -> str:
-    """Return the codecs after a spec's first one, which encode bytes; "raw" if there are none."""
+    """Return the spec without its first codec, or "raw"; the other codecs encode bytes."""
     stages = codecs.parse(spec).stages[1:]
     return str(codecs.CodecSpec(stages)) if stages else "raw"
 
@@ -47,10 +49,10 @@ class Composition:
     """How a call is composed.
 
     Attributes:
-      find: finds the codec in JAX that encodes values before they are moved.
-      moved: the codec of operations that send encoded values.
-      uncoded: the codec of operations that send values for which `find` finds none.
-      pieces: the number of pieces of an array.
+      find: finds the codec in JAX that encodes values before they are sent.
+      moved: the codec of the operations that send encoded values.
+      uncoded: the codec of the operations that send values for which `find` returns None.
+      pieces: the maximum number of pieces of an array.
     """
 
     find: collectives.FindCodec
@@ -66,7 +68,7 @@ def by_first_stage(spec: str) -> Composition:
 
 
 def run(call: Call, operands: Sequence[Array], composition: Composition) -> list[Array]:
-    """Runs ``call`` as a composition of other operations."""
+    """Run ``call`` as a composition of other operations."""
     return _Composed(call.replace(invariant=False), composition).run(operands)
 
 
@@ -105,7 +107,7 @@ class _Composed:
 
     def _run_uncoded(self, x: Array, refs: Sequence[Array]) -> list[Array]:
         call = _with_codec(self.call, self.how.uncoded)
-        if call.codec == "raw":  # raw ignores references
+        if call.codec == "raw":  # delta bases have no use
             return bind(call.replace(referenced=False), [x])
         return bind(call, [x, *refs])
 
@@ -130,9 +132,9 @@ class _Composed:
     def _piece_length(self, codec: Codec, x: Array) -> int:
         if codec.whole or self.call.collective not in _CUT:
             return x.size
-        least = max(-(-x.size // self.how.pieces), _MIN_PIECE_BYTES // x.dtype.itemsize)
+        min_length = max(-(-x.size // self.how.pieces), _MIN_PIECE_BYTES // x.dtype.itemsize)
         multiple = _PIECE_MULTIPLE * self.call.size
-        return -(-least // multiple) * multiple
+        return -(-min_length // multiple) * multiple
 
     # --- Messages between two ranks --------------------------------------------------------------
 
@@ -141,7 +143,7 @@ class _Composed:
         call = self.call
         values, refs = split_references(call, operands)
         sent, likes = split_likes(call, values)
-        # References of the values to send come first, references of the values to receive last.
+        # Delta bases of the values to send come first, delta bases of the values to receive last.
         before, after = list(refs[: len(sent)]), list(refs[-len(likes) :])
         codes: list[Tree] = []
         if call.collective != "recv":
@@ -155,7 +157,7 @@ class _Composed:
         elif call.collective == "recv":
             leaves = like_leaves
         moved = bind(moving, leaves)
-        if call.collective == "send":  # its results are the operands, after they are sent
+        if call.collective == "send":  # return the operands, but not before they are sent
             return list(lax.optimization_barrier((*sent, *moved)))[: len(sent)]
         status = [moved.pop()] if call.status else []
         if call.collective == "sendrecv" and call.pairs[1] == -1:
@@ -195,7 +197,7 @@ def _with_codec(call: Call, codec: str) -> Call:
 
 
 class EngineMover(LaxMover):
-    """Moves blocks by the engine: between processes, and along axes that the engine supports."""
+    """Moves blocks by the engine or a registered backend, between processes or along axes."""
 
     def __init__(self, call: Call, codec: str):
         super().__init__(call)

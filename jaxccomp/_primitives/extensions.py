@@ -1,4 +1,4 @@
-"""Calls of backends and of algorithms that programs have registered."""
+"""Backends that programs register, and schedules of registered algorithms."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from jaxccomp.comm import Communicator
 Array = Any
 
 OWN = ("auto", "native", "mpi", "xla")
-# Operations with one operand, one result, and a shape that follows from the call. Messages between
-# two ranks need matching, and ragged blocks packing, which only this package's backends have.
+# The operations that a registered backend may have: with one operand, one result, and a shape that
+# follows from the call. Only this package's backends have messages between two ranks, which need
+# matching, and ragged_alltoall, which needs packing.
 OPERATIONS = (
     *("bcast", "allreduce", "reduce", "allgather", "gather", "scatter", "reduce_scatter"),
     *("alltoall", "allgatherv", "gatherv", "scatterv", "reduce_scatterv", "alltoallv"),
@@ -83,11 +84,11 @@ BACKENDS: Registry[Backend] = Registry("backend", lambda scope: OWN)
 
 
 def add(backend: Backend) -> None:
-    """Registers a backend.
+    """Register a backend.
 
     Raises:
       NameTakenError: when the name is taken or invalid.
-      BackendError: when it has no operation.
+      BackendError: when the backend has no operation.
     """
     if not backend.functions:
         raise errors.BackendError(
@@ -100,8 +101,10 @@ def add(backend: Backend) -> None:
 def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> None:
     """Check that a backend has an operation.
 
+    With a codec, the call is composed of other operations, which are checked when they run.
+
     Raises:
-      BackendError: when it has not; the text lists its operations.
+      BackendError: when the operation is missing; the text lists the backend's operations.
     """
     if operation not in OPERATIONS:
         raise errors.BackendError(
@@ -110,7 +113,7 @@ def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> 
         )
     if not along_axis and not backend.communicators:
         raise errors.BackendError(
-            f"{operation}: backend={backend.name!r} communicates along an axis alone: give "
+            f"{operation}: backend={backend.name!r} communicates only along an axis: give "
             'axis_name=, or leave backend="auto" to communicate between processes.'
         )
     if codecs.is_raw(codec):
@@ -123,7 +126,7 @@ def is_composed(call: Call) -> bool:
 
 
 def run(call: Call, operands: Sequence[Array]) -> list[Array]:
-    """Runs ``call`` by its backend, or composed of raw operations of the backend."""
+    """Run ``call`` by its backend, or as a composition of the backend's raw operations."""
     if is_composed(call):
         return composed.run(call, operands, composed.by_first_stage(call.codec))
     backend = BACKENDS.find(call.backend)
@@ -136,8 +139,8 @@ def _function(backend: Backend, operation: str) -> Function:
     function = backend.functions.get(operation)
     if function is None:
         raise errors.BackendError(
-            f"backend {backend.name!r} has no {operation}, which this call is, or which its codec "
-            f"or its derivative needs; it has {errors.listed(backend.functions)}."
+            f"backend {backend.name!r} has no {operation}, which this call, its codec or its "
+            f"derivative needs; it has {errors.listed(backend.functions)}."
         )
     return function
 
@@ -148,9 +151,9 @@ def _checked(backend: Backend, call: Call, x: Array, function: Function) -> Arra
     given = getattr(result, "shape", None), getattr(result, "dtype", None)
     if given != (shape, x.dtype):
         raise errors.BackendError(
-            f"backend {backend.name!r}: {call.collective} of {x.dtype}{list(x.shape)} gives an "
-            f"array of shape {list(shape)} and of that dtype; {backend.source} gave {given[1]} of "
-            f"shape {given[0]}."
+            f"backend {backend.name!r}: {call.collective} of {x.dtype}{list(x.shape)} must return "
+            f"{x.dtype}{list(shape)}, but {backend.source} returned {given[1]} of shape "
+            f"{given[0]}."
         )
     return result
 
@@ -195,23 +198,23 @@ def algorithm_of(call: Call, avals: Sequence[Any]) -> str:
         if not all(isinstance(size, int) for size in shape):
             raise errors.ScheduleError(
                 f"{call.collective}: algorithm={call.algorithm!r} is registered by the program, "
-                f"and its schedules are made for shapes that are known, not for {aval.shape}. "
-                'Export the program with shapes that are, or with algorithm="auto".'
+                f"and its schedules need static shapes, not {aval.shape}. Export the program with "
+                'static shapes, or with algorithm="auto".'
             )
         block_bytes = -(-block_bytes // _ALIGN) * _ALIGN + math.prod(shape) * aval.dtype.itemsize
     problem = algorithms.Problem(
         call.size,
         block_bytes,
         root=max(call.root, 0),
-        coded=_codes_any(call, avals),
+        coded=_encodes_any(call, avals),
         feedback=call.feedback,
         reverse=call.reverse,
     )
     return algorithms.for_engine(call.collective, call.algorithm, problem)
 
 
-def _codes_any(call: Call, avals: Sequence[Any]) -> bool:
+def _encodes_any(call: Call, avals: Sequence[Any]) -> bool:
     if call.codec == "raw":
         return False
-    coded = set(engine.load().describe_codec(call.codec)["dtypes"])
-    return not coded.isdisjoint(aval.dtype.name for aval in avals)
+    supported = set(engine.load().describe_codec(call.codec)["dtypes"])
+    return not supported.isdisjoint(aval.dtype.name for aval in avals)

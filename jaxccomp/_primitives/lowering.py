@@ -15,8 +15,8 @@ from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
 
-# How results may reuse the memory of operands or references (_jax.lower_ffi): not if an operand
-# may still be sent when the result of the same shape arrives.
+# Whether results may reuse the memory of operands (`alias` of _jax.lower_ffi). Not ("never") in
+# other collectives: they may still send an operand when a result arrives.
 _ALIAS = {
     **dict.fromkeys(("bcast", "allreduce", "reduce", "scan", "exscan"), "free"),
     **dict.fromkeys(("barrier", "send"), "always"),
@@ -28,22 +28,22 @@ class Route:
     """How a call is lowered.
 
     Attributes:
-      emit: emits it: ``(ctx, route, operands) -> results``.
-      asked: the call as the program made it.
-      call: the call with all choices made.
-      line: its line in the program.
-      sent: shapes and dtypes of the sent values.
-      shapes: the same as text.
-      platform: the engine's platform; None: no engine.
-      groups: the devices of the groups along axes.
-      composition: the parts of a composed call.
-      site: its place in plans.
-      choice: the planner's choice, if there was one.
-      runs: the algorithm that the engine will run.
+      emit: emits the call: ``(ctx, route, operands) -> results``.
+      requested: the call as the program made it.
+      call: the resolved call: with all choices made.
+      line: the call's source line.
+      sent: shapes and dtypes of the values to send.
+      shapes: `sent` as text.
+      platform: the engine's platform; None if the engine does not run the call.
+      groups: the devices of each group, for calls along axes.
+      composition: how the call is composed; None if it is not.
+      site: the call's key in plans; None if it has none.
+      choice: the planner's choice, if the planner chose.
+      runs: the algorithm that the engine will run; "auto" if it is not known.
     """
 
     emit: Callable[[Any, Route, Sequence[Any]], Any]
-    asked: Call
+    requested: Call
     call: Call
     line: str
     sent: Sequence[Any]
@@ -57,7 +57,7 @@ class Route:
 
     @property
     def where(self) -> str:
-        """The end of the line, because XLA limits the size of error messages."""
+        """The end of `line`, short because XLA limits the size of error messages."""
         return self.line[-55:]
 
     def record(self, mover: str) -> None:
@@ -83,10 +83,10 @@ def lower(ctx: Any, *operands: Any, call: Call) -> Any:
 def decide(ctx: Any, call: Call) -> Route:
     """Choose how a call is lowered; emit nothing."""
     line = call.line or _jax.where(ctx)
-    asked = call.at("")
-    call = planning.settled(asked)
+    requested = call.at("")
+    call = planning.resolved(requested)
     sent = _sent(call, _jax.avals_in(ctx))
-    route = Route(_emit_backend, asked, call, line, sent, _shapes(sent, call))
+    route = Route(_emit_backend, requested, call, line, sent, _shapes(sent, call))
     if extensions.BACKENDS.find(call.backend) is not None:
         return dataclasses.replace(route, emit=_emit_carried) if call.carries else route
     platform, groups = _place(ctx, call, line)
@@ -95,11 +95,11 @@ def decide(ctx: Any, call: Call) -> Route:
     composition = _composition(ctx, call, platform)
     custom = codecs.find_custom(call.codec) is not None
     site, plan = None, None
-    if not (custom or composition or _adds_carried(call, platform)):  # else the parts have plans
+    if not (custom or composition or _adds_carried(call, platform)):  # their parts have plans
         if platform is not None:
             comm.init()
-        site = planning.site_of(asked, route.shapes, groups, _jax.platforms(ctx))
-        plan = planning.pinned(site, asked, route.where)
+        site = planning.site_of(requested, route.shapes, groups, _jax.platforms(ctx))
+        plan = planning.pinned(site, requested, route.where)
     if plan is not None:
         call = plan
         platform, groups = _place(ctx, call, line)
@@ -119,17 +119,17 @@ def decide(ctx: Any, call: Call) -> Route:
         return dataclasses.replace(route, emit=_emit_xla)
     if composition is not None:
         return dataclasses.replace(route, emit=_emit_composed)
-    return _choose(route, plan or asked)
+    return _choose(route, plan or requested)
 
 
 def _choose(route: Route, planned: Call) -> Route:
     """Choose the codec and the algorithm of a call that the engine runs."""
     call, sent = route.call, route.sent
     if route.platform is CUDA and not codecs.is_raw(call.codec):
-        call = call.replace(algorithm="auto")  # without the chunk that a pinned plan may have
+        call = call.replace(algorithm="auto")  # drop the chunk of a pinned plan
     choice = None
     if route.platform is CPU and call.backend != "mpi":
-        # With a pinned plan, this predicts its time if calls are recorded.
+        # With a pinned plan, this only predicts the plan's time, while calls are recorded.
         choice = planning.choice_of(planned, sent, route.groups)
     if choice is not None:
         call = call.replace(codec=choice.chosen.codec, algorithm=choice.chosen.algorithm)
@@ -155,10 +155,10 @@ def _emit_backend(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
 
 
 def _emit_wide_sum(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
-    """Emit a call for each dtype, because some dtypes are summed in a wider one."""
+    """Emit two calls: operands of half types are sent raw, as float32, and the others encoded."""
     return _jax.lower_traced(
         ctx,
-        lambda *xs: wide_sums.reduce_apart(route.asked, xs),
+        lambda *xs: wide_sums.reduce_apart(route.requested, xs),
         operands,
         ordered=route.call.ordered,
     )
@@ -196,7 +196,7 @@ def _emit_engine(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
     call, platform = route.call, route.platform
     assert platform is not None
     route.record("mpi" if call.backend == "mpi" else "native")
-    # The engine needs no receive templates: it knows the results.
+    # The engine needs no receive templates: the results have the same shapes and dtypes.
     values, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in route.groups or [] for device in group]
     results = _shapes(_jax.avals_out(ctx), call) if call.collective == "sendrecv" else ""
@@ -213,7 +213,7 @@ def _emit_engine(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
         sent = _sent(call, _jax.avals_in(ctx))
         return _jax.lower_ffi(
             ctx,
-            ffi_targets.target(platform),  # MPI's collectives are called by the engine, too
+            ffi_targets.target(platform),  # also for backend="mpi": the engine calls MPI
             operands,
             _attributes(call.replace(algorithm=extensions.algorithm_of(call, sent)), numbers)
             | attributes,
@@ -235,7 +235,7 @@ def _emit_engine(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
 
 
 def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[Any]] | None]:
-    """Return the engine's platform, or None for JAX; and the devices of groups along axes."""
+    """Return the engine's platform, None if JAX runs the call; and the devices of each group."""
     platform = _platform_of_engine(ctx, call)
     if call.comm is not None:
         _check_one_device(ctx, call, line)
@@ -250,12 +250,12 @@ def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[
 
 
 def _adds_carried(call: Call, platform: Platform | None) -> bool:
-    """Return whether JAX adds the last call's residuals, because the engine does not."""
+    """Return whether JAX adds the last call's residuals; the engine adds them only on CPUs."""
     return call.carries and platform is not CPU
 
 
 def _composition(ctx: Any, call: Call, platform: Platform | None) -> composed.Composition | None:
-    """Return the composition of a call from other calls of the engine, or None."""
+    """Return how a call is composed of other calls of the engine; None if it is not composed."""
     if platform is None:
         return None
     if codecs.find_custom(call.codec) is not None:
@@ -264,10 +264,10 @@ def _composition(ctx: Any, call: Call, platform: Platform | None) -> composed.Co
 
 
 def _shapes(avals: Sequence[Any], call: Call) -> str:
-    """Return operands or results as text, equal on all ranks: ``float32[8,4], int32[]``."""
+    """Return dtypes and shapes as text, equal on all ranks: ``float32[8,4], int32[]``."""
 
     def text(aval: Any) -> str:
-        # The rows of v-variants differ by rank; ``counts`` must agree.
+        # The number of rows of a v-variant differs by rank; the engine compares ``counts``.
         dims = ["?", *aval.shape[1:]] if call.counts else aval.shape
         return f"{aval.dtype.name}[{','.join(map(str, dims))}]"
 
@@ -295,7 +295,8 @@ def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
         "recv_tag": call.recv_tag,
         "status": int(call.status),
         "reverse": int(call.reverse),
-        # 2: in program order within each Python thread, on communicators without program order.
+        # 1: the communicator is in program order. 2: it is not, so only the calls of each Python
+        # thread are in program order.
         "ordered": (2 - _in_program_order(call)) if call.ordered else 0,
         "referenced": int(call.referenced),
         "feedback": int(call.feedback),
@@ -308,7 +309,11 @@ def _in_program_order(call: Call) -> bool:
 
 
 def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
-    """Return the platform on which the engine runs ``call``; raise if only it could but cannot."""
+    """Return the platform on which the engine runs ``call``; None if it cannot, and JAX can.
+
+    Raises:
+      EngineUnavailableError: when only the engine could run the call, and cannot.
+    """
     if call.backend == "xla":
         return None
     names = _jax.platforms(ctx)
@@ -319,14 +324,14 @@ def _platform_of_engine(ctx: Any, call: Call) -> Platform | None:
         reason = engine.why_missing()
     elif platform is CUDA:
         by_mpi = call.backend == "mpi"
-        reason = "MPI moves values of the host" if by_mpi else comm.why_no_cuda()
+        reason = "MPI sends values of host memory only" if by_mpi else comm.why_no_cuda()
     else:
         reason = ""
     if not reason:
         if platform is CUDA and codecs.find_custom(call.codec) is None:
             on_cuda.check(ctx, call)
         return platform
-    # A rank's messages to itself wait in the engine for their receives.
+    # With one rank, only messages to itself need the engine: it keeps them until the receive.
     waits = call.collective in ("send", "recv") or call.likes >= 0
     alone = call.comm is not None and call.comm.size == 1 and not waits
     if call.backend != "auto" or not (alone or call.comm is None):
@@ -361,13 +366,18 @@ def _reaches(platform: Platform, call: Call, groups: list[list[Any]] | None) -> 
 
 
 def _why_not_mpi(call: Call, groups: list[list[Any]]) -> str:
-    """Return why MPI's own collectives cannot run between these ranks; "" if they can."""
+    """Return why MPI's own collectives cannot run ``call``; "" if they can.
+
+    Args:
+      call: the call.
+      groups: the devices of each group along axes; empty for a communicator.
+    """
     if call.size == 1:
         return ""
     if any(len({device.process_index for device in group}) < len(group) for group in groups):
         return (
-            "MPI's ranks are processes, and a group of this axis has several devices of one. Run "
-            'one process per device, or leave backend="auto"'
+            "MPI's ranks are processes, and a group of this axis has several devices of one "
+            'process. Run one process per device, or leave backend="auto"'
         )
     if not comm.has_mpi():
         return (

@@ -1,9 +1,9 @@
 """Operations of the engine on GPUs: by its stage, or as compositions (docs/gpus.md).
 
 The stage (csrc/cuda/stage/) runs every collective on raw values. With a lossless codec that has
-kernels it runs messages, and collectives that move blocks of one size. Other calls are composed in
-JAX: XLA's stream encodes values, the stage moves the encoded values, and XLA's stream decodes and
-reduces them.
+CUDA kernels, it also runs messages, and collectives that only move blocks of equal size. Other
+calls are composed in JAX: XLA's stream encodes the values, the stage sends the encoded values, and
+XLA's stream decodes and reduces them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _UNCHANGED = Unchanged()
 
 
 def check(ctx: Any, call: Call) -> None:
-    """Raises unless a call with one of this package's codecs can run on GPUs.
+    """Raise unless a call with one of this package's codecs can run on GPUs.
 
     Raises:
-      UnknownNameError: when the codec cannot; the text names the codecs that can.
+      UnknownNameError: when the codec cannot run; the text names the codecs that can.
       InvalidArgumentError: for algorithm= with a codec.
     """
     dtypes = _dtypes(ctx, call)
@@ -40,7 +40,7 @@ def check(ctx: Any, call: Call) -> None:
             f"{call.collective}: on GPUs algorithm= is for operations without a codec, not for "
             f"algorithm={call.algorithm!r} with codec={call.codec!r}; leave one of them out."
         )
-    if _is_carried(call, dtypes):
+    if _runs_directly(call, dtypes):
         return
     refused = next((dtype for dtype in dtypes if not _is_composed(call, dtype)), None)
     if refused is None:
@@ -49,15 +49,15 @@ def check(ctx: Any, call: Call) -> None:
     has = errors.listed(name for name in here if _can_run(call.replace(codec=name), refused))
     ref = " with ref=" if call.referenced else ""
     raise errors.UnknownNameError(
-        f"{call.collective}{ref}: the engine has no codec {call.codec!r} of {refused} on GPUs; "
-        f"valid: {has}. Take one of them, run on CPU devices, or leave it to JAX with "
+        f"{call.collective}{ref}: the engine has no codec {call.codec!r} for {refused} on GPUs; "
+        f"valid: {has}. Use one of them, run on CPU devices, or let JAX run the call with "
         'axis_name= and backend="xla".'
     )
 
 
 def composition(ctx: Any, call: Call) -> Composition | None:
     """Return the composition of a call that passes `check`; None if the stage runs it directly."""
-    if _is_carried(call, _dtypes(ctx, call)):
+    if _runs_directly(call, _dtypes(ctx, call)):
         return None
     find_lossy = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
 
@@ -66,12 +66,12 @@ def composition(ctx: Any, call: Call) -> Composition | None:
             return find_lossy(spec, dtype)
         return None if codecs.is_raw(spec) else _UNCHANGED
 
-    # One piece: the stage has its own pipeline.
-    return Composition(find, _on_the_way(call.codec), uncoded="raw", pieces=1)
+    # One piece: the stage cuts values into parts itself.
+    return Composition(find, _stage_codec(call.codec), uncoded="raw", pieces=1)
 
 
-def _on_the_way(spec: str) -> str:
-    """Return the stage's codec: a whole lossless spec, else the codecs after the first one."""
+def _stage_codec(spec: str) -> str:
+    """Return the stage's codec: all of a lossless spec, else the codecs after the first one."""
     return spec if codecs.is_lossless(spec) else following(spec)
 
 
@@ -80,7 +80,7 @@ def _dtypes(ctx: Any, call: Call) -> list[str]:
     return list(dict.fromkeys(aval.dtype.name for aval in values if hasattr(aval, "dtype")))
 
 
-def _is_carried(call: Call, dtypes: Iterable[str]) -> bool:
+def _runs_directly(call: Call, dtypes: Iterable[str]) -> bool:
     """Return whether the stage runs the call directly."""
     if call.referenced or call.feedback:
         return False
@@ -98,13 +98,13 @@ def _is_composed(call: Call, dtype: str) -> bool:
     first = codecs.parse(call.codec).stages[0]
     if dtype not in codecs.table()[first.name].dtypes:
         return platforms.cuda_runs("raw", dtype)
-    on_the_way = _on_the_way(call.codec)
-    if call.collective == "sendrecv" and not (_is_message(call) or codecs.is_raw(on_the_way)):
+    stage_codec = _stage_codec(call.codec)
+    if call.collective == "sendrecv" and not (_is_message(call) or codecs.is_raw(stage_codec)):
         return False
     if codecs.is_lossless(call.codec):
         return not call.referenced and platforms.cuda_runs(call.codec, dtype)
-    return first.name in traced_codecs.CODECS and platforms.cuda_runs(on_the_way, "uint8")
+    return first.name in traced_codecs.CODECS and platforms.cuda_runs(stage_codec, "uint8")
 
 
 def _can_run(call: Call, dtype: str) -> bool:
-    return _is_carried(call, [dtype]) or _is_composed(call, dtype)
+    return _runs_directly(call, [dtype]) or _is_composed(call, dtype)

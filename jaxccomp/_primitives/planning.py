@@ -27,10 +27,10 @@ class Lowered:
       where: the source line.
       call: with the resolved algorithm and codec.
       mover: "native", "mpi", "xla", or a registered backend.
-      sizes: bytes of a rank's operands, by dtype; None if unknown.
+      sizes: bytes of a rank's operands, by dtype; None for symbolic shapes.
       choice: a `jaxccomp.schedules.Choice`, if there are predictions.
       site: the arguments of its `jaxccomp.plan.PlannedCall`; None if plans do not have such calls.
-      groups: the processes of its ranks, by group.
+      groups: the processes of each group, by rank.
       operands: shapes and dtypes.
     """
 
@@ -57,7 +57,7 @@ _recorder = threading.local()
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Lowered]]:
-    """Collects all calls that this thread lowers within a ``with`` block."""
+    """Collect all calls that this thread lowers within a ``with`` block."""
     calls: list[Lowered] = []
     outer = getattr(_recorder, "lists", ())
     _recorder.lists = (*outer, calls)
@@ -168,7 +168,7 @@ def site_of(
     """
     if call.collective in _UNPLANNED or call.backend == "xla":
         return None
-    # Before it joins, a process has no plan.
+    # A process gets pinned plans when it joins.
     if not _is_recording() and not (comm.is_initialized() and comm.plans() is not None):
         return None
     details = ("reverse", "referenced", "feedback", "carries")
@@ -190,7 +190,7 @@ def site_of(
 def _members(call: Call, groups: Sequence[Sequence[Any]] | None) -> str:
     processes = _processes(call, groups)
     if call.comm is None:
-        # All ranks know all groups, which may share links.
+        # Include all groups: they may share links, and all ranks know them.
         return "processes " + " | ".join(map(_runs, processes)) if processes else "ranks on axes"
     # Equal calls on other communicators have the same plan: number the hosts from 0.
     hosts = comm.hosts()
@@ -237,8 +237,8 @@ def pinned(site: Mapping[str, Any] | None, call: Call, where: str) -> Call | Non
     return call.replace(codec=codec, algorithm=plan.algorithm, backend=plan.backend)
 
 
-def settled(call: Call) -> Call:
-    """Return the resolved call without a profile."""
+def resolved(call: Call) -> Call:
+    """Return the call as it runs without a profile: with one codec instead of a choice."""
     return call.replace(codec=codecs.canonical(call.codec))
 
 
@@ -260,7 +260,7 @@ def choice_of(
     is_open = call.algorithm == "auto" or len(specs) > 1
     if planner is None or sizes is None or not (is_open or _is_recording()):
         return None
-    # Predictions do not include the cost of residuals and references.
+    # Predictions do not include the cost of residuals, delta bases or reverse scans.
     if call.feedback or call.carries or call.referenced or call.reverse:
         return None
     return planner.choose(
@@ -270,7 +270,7 @@ def choice_of(
         sizes=sizes,
         groups=_processes(call, groups),
         root=max(call.root, 0),
-        every_option=_is_recording(),  # to show them
+        every_option=_is_recording(),  # the recorder shows all of them
     )
 
 
@@ -300,11 +300,11 @@ _KEY = (
 
 
 def measured_rows() -> Mapping[Hashable, Mapping[str, Any]]:
-    """Return the engine's rows of timed call sites, by the key of `key_of`."""
+    """Return the engine's rows of timed call sites, by the keys of `measured_key_of`."""
     if not engine.available():
         return {}
     found = engine.load().call_log()[0]
-    # Of several with one key, take the one that ran most often.
+    # If several rows have one key, keep the row with the most calls: it comes last.
     return {_key(row): row for row in sorted(found, key=lambda row: row["calls"])}
 
 

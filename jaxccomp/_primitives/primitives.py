@@ -36,7 +36,8 @@ class Row:
     """The parts of a primitive that differ by collective."""
 
     name: str
-    # (call, cotangents of all results) -> cotangents of all operands; None: its own tangents.
+    # (call, cotangents of all results) -> cotangents of all operands. None: the tangents of the
+    # results are the tangents of the operands.
     transpose: Callable[[Call, Sequence[Array]], Sequence[Array]] | None
 
 
@@ -103,11 +104,11 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
     result_tangents = [_jax.zero_tangent(x) for x in results]
     if call.feedback and not all(map(_jax.is_zero, tangents)):
         raise errors.NotDifferentiableError(
-            f"{call.collective}_with_feedback has no derivative: it is for gradients, once they "
-            "are there. Wrap its operands in jax.lax.stop_gradient if none is needed, or use "
-            f"{call.collective}."
+            f"{call.collective}_with_feedback has no derivative: call it after "
+            "differentiation, on the gradients. Wrap its operands in jax.lax.stop_gradient if no "
+            f"derivative is needed, or use {call.collective}."
         )
-    # References change the encoding of values, not the result.
+    # Delta bases change only the encoding, so they have no tangents.
     primals, _ = split_references(call, primals)
     call = call.replace(referenced=False)
     moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
@@ -117,13 +118,13 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
         raise errors.NotDifferentiableError(
             f"{call.collective} with op={call.reduce_op!r} has no derivative, like jax.lax.pmax; "
             'only op="sum" and op="mean" have one. Wrap the operand in jax.lax.stop_gradient if '
-            "none is needed."
+            "no derivative is needed."
         )
     if ANY_SOURCE in call.pairs or call.tag == ANY_TAG:
         raise errors.NotDifferentiableError(
-            f"{call.collective} from ANY_SOURCE or with ANY_TAG has no derivative: cotangents go "
-            "back to a rank, under a tag, that the program names. Name them, or wrap `like` in "
-            "jax.lax.stop_gradient if none is needed."
+            f"{call.collective} from ANY_SOURCE or with ANY_TAG has no derivative: the cotangent "
+            "must be sent back to a known rank with a known tag. Give source= and tag=, or wrap "
+            "`like` in jax.lax.stop_gradient if no derivative is needed."
         )
     # Send zero tangents too, so that all ranks run the same operations.
     sent = len(primals) - len(split_likes(call, primals)[1]) if call.likes >= 0 else 0

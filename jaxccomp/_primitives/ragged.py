@@ -1,8 +1,8 @@
-"""ragged_alltoall: exchanges slices with dynamic places and sizes, as jax.lax.ragged_all_to_all.
+"""ragged_alltoall: exchanges slices of dynamic offsets and sizes, as jax.lax.ragged_all_to_all.
 
 Operands are (operand, output, input_offsets, send_sizes, recv_offsets, recv_sizes), one offset and
-size per rank. Unlike jax.lax's ``output_offsets``, ``recv_offsets`` are places in this rank's own
-output, so that the transpose needs no further exchange.
+size per rank. Unlike jax.lax's ``output_offsets``, ``recv_offsets`` are offsets in this rank's own
+output, so the transpose needs no further exchange.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _batch(
         blocks = jax.vmap(stacked.cut_ragged)(operand, input_offsets, send_sizes)
         received = jnp.swapaxes(blocks, 0, 1)
         return [jax.vmap(stacked.place_ragged)(output, received, recv_offsets, recv_sizes)], [0]
-    # Rows stay in front: the batch dimension becomes a part of each row.
+    # Offsets count rows, so rows stay in front: the batch dimension becomes a part of each row.
     data = [
         _batched(x, dim, axis_data.size, 1) for x, dim in zip(values[:2], dims[:2], strict=True)
     ]

@@ -1,7 +1,7 @@
 """The transpose of each collective, on the cotangents of all its results at once.
 
-Along an axis, the objective is the sum of the ranks' objectives (as for jax.lax.psum): a sum is its
-own transpose. If the result has an invariant type (``shard_map`` with ``check_vma=True``), all
+Along an axis, the objective is the sum of the ranks' objectives, as for jax.lax.psum. So a sum is
+its own transpose. If the result has an invariant type (``shard_map`` with ``check_vma=True``), all
 ranks have the same cotangent, and nothing is sent.
 """
 

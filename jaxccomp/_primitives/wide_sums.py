@@ -1,8 +1,9 @@
 """Reductions that send values in a wider dtype than the operands'.
 
-Two kinds: all reductions of types of one byte or less for which the engine has no arithmetic; and
-reductions of float16 and bfloat16 by algorithms that send partial results, which would be rounded
-to the operands' dtype at each hop, and may exceed its range even if the result does not.
+1. All reductions of types of at most one byte for which the engine has no arithmetic.
+2. Reductions of float16 and bfloat16 ("half types") by algorithms that send partial results. In the
+   operands' dtype, a partial result would be rounded at each hop, and may exceed the range even if
+   the result does not.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PREFIXES = ("scan", "exscan")  # all their algorithms merge partial results
 
 
 def is_small(dtype: Any) -> bool:
-    """Return whether a dtype has one byte or less and no arithmetic in the engine."""
+    """Return whether a dtype has at most one byte and no arithmetic in the engine."""
     return stacked.of_small(dtype) is not None
 
 
@@ -38,9 +39,10 @@ def of_small(call: Call, x: Array) -> tuple[Array, Callable[[Array], Array]]:
 
 
 def must_split(call: Call, avals: Sequence[Any]) -> bool:
-    """Return whether half types, sent as float32, must be sent apart from other operands.
+    """Return whether operands of half types need a separate call.
 
-    This is so if the codec encodes float32 but not the half type, whose values are sent exactly.
+    They do if they are sent as float32 and the codec supports float32 but not the half type: values
+    of a dtype that the codec does not support are sent raw.
     """
     named = call.algorithm != "auto" or call.collective in _PREFIXES
     return named and _is_mixed(call, avals) and sums_partially(call, call.algorithm)
@@ -70,7 +72,7 @@ def reduce_apart(call: Call, operands: Sequence[Array]) -> list[Array]:
 
 
 def wants_another(call: Call, avals: Sequence[Any], algorithm: str) -> bool:
-    """Return whether "auto" should choose an algorithm that merges at once, to avoid a split."""
+    """Return whether "auto" should choose two_shot: without partial results, one call is enough."""
     return (
         call.collective == "allreduce"
         and _is_mixed(call, avals)
@@ -87,9 +89,9 @@ def sums_partially(call: Call, algorithm: str) -> bool:
     """
     if call.size == 1 or call.reduce_op not in ("sum", "mean", "prod"):
         return False
-    if call.backend == "mpi":  # MPI sums; a mean is divided afterwards
+    if call.backend == "mpi":  # MPI's algorithm is unknown, and a mean is divided after the sum
         return True
-    if call.size == 2:  # one rank adds both values, once
+    if call.size == 2:  # each result is one operation on two values
         return False
     return algorithm == "auto" or algorithms.sends_partial(call.collective, algorithm)
 
@@ -101,8 +103,8 @@ def widens(call: Call, avals: Sequence[Any], algorithm: str) -> bool:
 
 
 def codec_of(call: Call, avals: Sequence[Any]) -> str:
-    """Return the codec of values sent as float32: "raw" if it does not support the half types."""
-    return call.codec if _coded_halves(call, avals) else "raw"
+    """Return the codec of values sent as float32: "raw" unless it supports the half types."""
+    return call.codec if _encodes_halves(call, avals) else "raw"
 
 
 def enter(call: Call, operands: Sequence[Array]) -> list[Array]:
@@ -112,7 +114,7 @@ def enter(call: Call, operands: Sequence[Array]) -> list[Array]:
 
 
 def leave(call: Call, results: Sequence[Array], avals: Sequence[Any]) -> list[Array]:
-    """Convert results for operands of `enter` back to their dtypes."""
+    """Convert results of operands that `enter` converted back to their dtypes."""
     op, ranks = _op_of(call), call.size
     return [
         stacked.leave(x, op, aval.dtype, ranks) if is_half(aval.dtype) else x
@@ -121,14 +123,15 @@ def leave(call: Call, results: Sequence[Array], avals: Sequence[Any]) -> list[Ar
 
 
 def wide_avals(avals: Sequence[Any]) -> list[Any]:
-    """Return shapes and dtypes of the results of `enter`."""
+    """Return the shapes and dtypes that `enter` returns for operands of ``avals``."""
     return [
         aval.update(dtype=jnp.dtype(jnp.float32)) if is_half(aval.dtype) else aval for aval in avals
     ]
 
 
 def _op_of(call: Call) -> str:
-    # No scaling with lossy codecs, which have thresholds and least scales, or with residuals.
+    # "prod" is not scaled. A scale would change the results of lossy codecs, which have thresholds
+    # and minimum scales, and the unit of residuals.
     scaled = codecs.is_lossless(call.codec) and not (call.carries or call.feedback)
     return call.reduce_op if scaled else "prod"
 
@@ -138,12 +141,12 @@ def _is_mixed(call: Call, avals: Sequence[Any]) -> bool:
     if codecs.is_raw(call.codec) or codecs.find_custom(call.codec) is not None:
         return False
     halves = [is_half(aval.dtype) for aval in avals if hasattr(aval, "dtype")]
-    return any(halves) and not all(halves) and not _coded_halves(call, avals)
+    return any(halves) and not all(halves) and not _encodes_halves(call, avals)
 
 
-def _coded_halves(call: Call, avals: Sequence[Any]) -> bool:
+def _encodes_halves(call: Call, avals: Sequence[Any]) -> bool:
     """Return whether the codec encodes all operands of half types."""
     if codecs.is_raw(call.codec):
         return False
-    coded = set(engine.load().describe_codec(call.codec)["dtypes"])
-    return all(aval.dtype.name in coded for aval in avals if is_half(aval.dtype))
+    supported = set(engine.load().describe_codec(call.codec)["dtypes"])
+    return all(aval.dtype.name in supported for aval in avals if is_half(aval.dtype))

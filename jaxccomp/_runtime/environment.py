@@ -1,7 +1,7 @@
 """Reads from the environment whether, and how, this process can start as a rank.
 
-The launcher's variables name the rank. A child process of a rank inherits them, and must not join a
-second time. MPI needs space in /dev/shm.
+The launcher's variables give the rank. A child process of a rank inherits them, but must not join
+as the same rank. This module also checks that MPI has enough space in /dev/shm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxccomp import errors
 
 @dataclasses.dataclass(frozen=True)
 class Launcher:
-    """The launcher of this process, and the ranks that it has set.
+    """The launcher of this process, and the ranks that it set.
 
     Attributes:
       name: the launcher's name.
@@ -87,16 +87,16 @@ _CONNECTION = "PMI_FD"  # the number of the descriptor over which PMI talks to m
 
 
 def mark_rank() -> None:
-    """Sets the variable by which child processes detect that they are not ranks."""
+    """Set the variable by which child processes detect that they are not ranks."""
     os.environ[MARK] = f"{os.getpid()} {_identity(os.environ)}"
 
 
 def check_not_inherited(*, uses_variables: bool, starts_mpi: bool) -> None:
-    """Raises if this process has inherited the variables of the rank that started it.
+    """Raise if this process has inherited the variables of the rank that started it.
 
     Args:
-      uses_variables: whether environment variables give its rank, or the group that it joins.
-      starts_mpi: whether it would initialise MPI.
+      uses_variables: whether environment variables give this process's rank, or the group to join.
+      starts_mpi: whether this process would initialise MPI.
 
     Raises:
       InitializationError: with the remedy.
@@ -105,8 +105,8 @@ def check_not_inherited(*, uses_variables: bool, starts_mpi: bool) -> None:
         alone = 'jaxccomp.init(mpi="never", coordinator="")'
         raise errors.InitializationError(
             f"this process {why}. It is no rank and cannot join the job. Put jaxccomp.init(), and "
-            'all that communicates, under `if __name__ == "__main__":`, which workers of '
-            f"multiprocessing do not run. {alone} makes a helper work alone."
+            'all communication, under `if __name__ == "__main__":`, which workers of '
+            f"multiprocessing do not run. {alone} lets a helper process run alone."
         )
 
 
@@ -128,8 +128,8 @@ def why_no_rank(environ: Mapping[str, str], *, uses_variables: bool, starts_mpi:
     if starts_mpi and by is not None and not _is_connected(environ):
         return (
             f"has inherited the variables of {rank}, but not the connection to mpiexec "
-            f"({_CONNECTION}={environ[_CONNECTION]}), which a program between closes, such as "
-            "subprocess without close_fds=False"
+            f"({_CONNECTION}={environ[_CONNECTION]}), which an intermediate program has closed, "
+            "such as subprocess without close_fds=False"
         )
     return ""
 
@@ -137,7 +137,7 @@ def why_no_rank(environ: Mapping[str, str], *, uses_variables: bool, starts_mpi:
 def _is_worker() -> bool:
     """Return whether ``multiprocessing`` has reimported the main program (spawn, forkserver)."""
     # multiprocessing.parent_process() is set only later.
-    name = "__mp_main__"  # elsewhere an alias of the module __main__
+    name = "__mp_main__"  # in other processes, an alias of a module named __main__
     return getattr(sys.modules.get(name), "__name__", "") == name
 
 
@@ -180,7 +180,8 @@ def why_too_little_memory(
     Args:
       vendor: the MPI's name in mpi4py.
       ranks: the number of ranks on this host.
-      starting: whether ranks may already have created files: then new files count as theirs.
+      starting: whether other ranks may already have created their files. If so, new files count as
+        files of these ranks.
       folder: the folder of shared-memory files.
     """
     if vendor not in _WRITE_UNCHECKED:
@@ -195,14 +196,14 @@ def why_too_little_memory(
         return ""
     return (
         f"{folder} has {free >> 10} KiB free of {size >> 10} KiB, and {vendor} needs about "
-        f"{needed >> 10} KiB there for {ranks} {'ranks' if ranks > 1 else 'rank'} of a host: it "
-        f"would end by SIGBUS. Remove files of jobs that were killed ({folder}/{_FILES}*), or make "
-        "it larger (for containers: docker run --shm-size=1g)"
+        f"{needed >> 10} KiB there for {ranks} {'ranks' if ranks > 1 else 'rank'} of a host: "
+        f"they would end by SIGBUS. Remove files of killed jobs ({folder}/{_FILES}*), or enlarge "
+        f"{folder} (for containers: docker run --shm-size=1g)"
     )
 
 
 def _taken_lately(folder: str) -> int:
-    """Bytes of files that MPICH has made within the last minute."""
+    """Return the bytes of files that MPICH created within the last minute."""
     total, since = 0, time.time() - _NEW_SECONDS
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):

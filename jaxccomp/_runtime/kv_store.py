@@ -1,7 +1,7 @@
 """Exchanges through the key-value store of ``jax.distributed``, for processes without MPI.
 
-They exchange rows of integers by ``Store.share``. All waits have a deadline; values from the store
-are not trusted.
+Processes exchange rows of integers by ``Store.share``. All waits have a deadline. Other clients may
+write to the store, so all values are checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PREFIX = "jaxccomp"
 
 
 class Store:
-    """This process's use of the store.
+    """The exchanges of this process through the store.
 
     Args:
       client: the client of ``jax.distributed`` (_jax.distributed_client).
@@ -38,7 +38,7 @@ class Store:
         """Allgather rows of integers, in the members' order, through the first member.
 
         Raises:
-          InitializationError: names the processes that have not come, or have an unreadable row.
+          InitializationError: names the processes that sent no row in time, or an invalid row.
         """
         number = self._shared.get(name, 0)
         mine = np.array([zlib.crc32(f"{__version__} {name}".encode()), *row], np.int64)
@@ -82,18 +82,21 @@ class Store:
         )
 
     def stop(self) -> None:
-        """Does nothing: the store has no thread."""
+        """Do nothing: the store has no thread."""
 
 
 @functools.cache
 def of(client: Any) -> Store:
-    """Return the one `Store` of a client, so that rows get new keys when joining is retried."""
+    """Return the only `Store` of a client.
+
+    It numbers the exchanges, so a second attempt to join reads no rows of a completed exchange.
+    """
     return Store(client)
 
 
 def _unreadable(process: int) -> str:
     return (
-        f"what process {process} has put into jax.distributed's store is not a row of jaxccomp "
+        f"the entry of process {process} in jax.distributed's store is not a row of jaxccomp "
         f"{__version__} for this call: all processes must have the same version, and call split() "
         "on their communicators in the same order."
     )

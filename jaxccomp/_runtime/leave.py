@@ -1,4 +1,7 @@
-"""Leaves the other processes at exit: normally, after a failure, or in a forked child."""
+"""Disconnects this process from the others at exit, also after a failure.
+
+A forked child has inherited the handlers, which do nothing there.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from jaxccomp._runtime.world import World
 
 
 def wait_for_computations() -> None:
-    """Returns when all computations of this thread on this process's devices have run.
+    """Wait until all computations of this thread on this process's devices have run.
 
     Also waits for computations of other threads if the program still holds their results. Ignores
-    errors: a program sees them when it reads its results.
+    errors: the program gets them when it reads the results.
     """
     for platform in platforms.TABLE.values():
         _wait_for(platform)
@@ -53,19 +56,19 @@ def _run_last(devices: list[Any]) -> None:
 
 # Time limit of MPI_Finalize if ranks are dead, or a signal ends the program.
 _SHORT_SECONDS = 5.0
-_LONGEST_FAILURE = 500
+_MAX_FAILURE_CHARACTERS = 500
 
 _joined: World | None = None
-_finalizes_mpi = False  # this package has initialised MPI, not mpi4py
+_finalizes_mpi = False  # this package has initialised MPI, so it also finalises MPI
 _process: int | None = None  # this process's pid; a forked child has another
 
 
 def at_exit(*, finalizes_mpi: bool = False, mpi: Any = None) -> None:
-    """Registers exit handlers, by which this process leaves the others.
+    """Register the exit handlers, which disconnect this process from the others.
 
     Args:
       finalizes_mpi: whether this package has to finalise MPI.
-      mpi: mpi4py's MPI, if used: the engine has to stop before MPI is finalised.
+      mpi: mpi4py's MPI, if used: the engine must stop before MPI is finalised.
     """
     global _finalizes_mpi, _process
     _finalizes_mpi = _finalizes_mpi or finalizes_mpi
@@ -74,8 +77,7 @@ def at_exit(*, finalizes_mpi: bool = False, mpi: Any = None) -> None:
     _process = os.getpid()
     if mpi is not None:
         _mpi.before_finalize(mpi, stop_engine)
-    # The last registered function runs first, and mpi4py finalises MPI after all of them: so this
-    # one runs before MPI is finalised.
+    # mpi4py finalises MPI after all functions of atexit, so `_leave` runs before.
     atexit.register(_leave)
     # Runs before Python joins the program's other threads, which may wait for other ranks.
     register = getattr(threading, "_register_atexit", None)
@@ -85,22 +87,22 @@ def at_exit(*, finalizes_mpi: bool = False, mpi: Any = None) -> None:
 
 
 def joined(world: World) -> None:
-    """Records the world that this process has joined."""
+    """Record the world that this process has joined."""
     global _joined
     _joined = world
 
 
 def stop_engine() -> None:
-    """Ends the engine's operations and threads; a forked child has none."""
+    """End the engine's operations and threads; a forked child has none."""
     if engine.available():
         engine.load().shutdown()
 
 
 def _leave() -> None:
-    """Stops the engine at exit, before MPI is finalised.
+    """Stop the engine at exit, before MPI is finalised.
 
     Other processes may wait for operations that are still queued here, so these finish first. After
-    an uncaught exception they may never finish; then the failure is reported to the others.
+    an uncaught exception they may never finish, so the failure is reported to the others instead.
     """
     if os.getpid() != _process:
         return
@@ -123,7 +125,7 @@ def _leave() -> None:
 
 
 def _finalize(failure: str, dead: list[str], impatient: bool) -> None:
-    """Finalises MPI, which waits for all ranks; with a time limit if some may never come."""
+    """Finalise MPI, which waits for all ranks; with a time limit if a rank may never finalise."""
     if _mpi.is_finished():
         return
     if not (failure or dead or impatient):
@@ -158,7 +160,7 @@ def _interrupts() -> int:
 
 
 def _announce_failure() -> None:
-    """Reports the exception that ends this process to all others."""
+    """Report the exception that ends this process to all others."""
     failure = _failure()
     if failure and os.getpid() == _process and engine.available():
         engine.load().announce(f"has ended with {failure}")
@@ -172,4 +174,4 @@ def _failure() -> str:
     if not isinstance(value, BaseException):
         return ""
     text = " ".join("".join(traceback.format_exception_only(type(value), value)).split())
-    return text[:_LONGEST_FAILURE]
+    return text[:_MAX_FAILURE_CHARACTERS]

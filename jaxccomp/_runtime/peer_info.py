@@ -1,4 +1,4 @@
-"""The record that each process sends to the others when it joins, and its evaluation."""
+"""The record that each process sends to the others when it joins, and data derived from it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Row(NamedTuple):
     jax_count: int
     host: int
     unit_bytes: int
-    lacks_cuda: int  # 1: JAX has GPUs there, and the engine cannot use them
+    lacks_cuda: int  # 1: JAX has GPUs in this process that the engine cannot use
     pid: int = 0
     pid_space: int = 0  # processes of one host may see different pids (containers)
-    start_time: int = 0  # distinguishes it from a later process with that pid
+    start_time: int = 0  # distinguishes the process from a later one with its pid
     transport: int = 0  # index of the option's value in its choices
-    profile: int = 0  # size of its profile in bytes; below 0: unreadable
+    profile: int = 0  # size of its profile in bytes; 0: none; below 0: unreadable
     profile_hash: int = 0
     plan: int = 0  # the same for its pinned plans
     plan_hash: int = 0
@@ -43,7 +43,7 @@ def share_bytes(share: Share, own_bytes: bytes) -> list[bytes]:
 
 
 def hosts(rows: Sequence[Row]) -> list[int]:
-    """Return for each process the number of its host: the lowest process there."""
+    """Return for each process the number of its host: the lowest process on that host."""
     names = [row.host for row in rows]
     return [names.index(name) for name in names]
 
@@ -57,7 +57,7 @@ def own(open_mpi: bool, files: Sequence[int] = ()) -> Row:
     """
     unit_bytes = config.get("mpi_unit_bytes")
     if unit_bytes == 0:
-        # Below the eager limit: Open MPI's rendezvous progresses only in our calls.
+        # Stay below the eager limit: Open MPI's rendezvous progresses only in calls of MPI.
         unit_bytes = 48 << 10 if open_mpi else 1 << 30
     lacks_cuda = bool(platforms.CUDA.local_devices()) and bool(platforms.why_no_cuda())
     return Row(
@@ -105,7 +105,7 @@ def _pid() -> tuple[int, int, int]:
 
 
 def system_processes(rows: Sequence[Row], rank: int) -> list[tuple[int, int]]:
-    """Return pid and start time of each process that process ``rank`` can see; else (0, 0)."""
+    """Return pid and start time of each process that process ``rank`` sees; of others (0, 0)."""
     here = rows[rank]
     return [
         (row.pid, row.start_time)
@@ -132,8 +132,9 @@ def who_lacks_cuda(rows: Sequence[Row]) -> str:
         return ""
     where = "this rank" if platforms.why_no_cuda() else "another rank"
     return (
-        f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with it ({where}: "
-        f"{platforms.why_no_cuda() or '`python -m jaxccomp doctor` there says why'})"
+        f"rank {', '.join(map(str, lacking))} of the world cannot use its GPUs with the "
+        f"engine ({where}: "
+        f"{platforms.why_no_cuda() or '`python -m jaxccomp doctor` shows the reason there'})"
     )
 
 

@@ -1,4 +1,4 @@
-"""Agreement on the files that options name (profile, plan): all ranks use those of process 0."""
+"""Exchange of the files that options name (profile, plan): all ranks use process 0's file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNREADABLE = -1
 
 
 class Own(NamedTuple):
-    """This process's file, or its read error, which is raised after all processes have joined."""
+    """This process's file, or its read error, raised after the exchange so that all ranks raise."""
 
     data: bytes = b""
     error: errors.InvalidArgumentError | None = None
@@ -74,8 +74,7 @@ def _agree(
     size, hashed = rows[0]
     if not 0 < size <= MAX_BYTES:
         raise errors.InitializationError(
-            f"the {option} of rank 0 cannot have {size} bytes, which it says; at most "
-            f"{MAX_BYTES} are shared."
+            f"rank 0 reports a {option} of {size} bytes; 1 to {MAX_BYTES} bytes are allowed."
         )
     data = share_bytes(share, mine.data or bytes(size))[0][:size]
     if _hash(data) != hashed:
@@ -95,20 +94,20 @@ def _check_equal(option: str, rows: Sequence[tuple[int, int]], mine: Own) -> Non
     if unreadable:
         raise errors.InitializationError(
             f"ranks {unreadable} cannot read the file that their option {option} names; their "
-            "errors say why. Name a file that is there, or leave the option to rank 0, whose "
-            f"{option} all ranks get."
+            "errors show the reason. Name an existing file, or set the option on rank 0 only: all "
+            f"ranks get its {option}."
         )
     others = [rank for rank, each in enumerate(rows) if each[0] and each != rows[0]]
     if others:
         what = f"another {option} than rank 0" if rows[0][0] else f"a {option}, and rank 0 none"
         raise errors.InitializationError(
-            f"ranks {others} name {what} by the option {option}. All ranks go by one: give all of "
-            "them the same file, or name it on rank 0 alone."
+            f"ranks {others} name {what} by the option {option}. All ranks use one {option}: "
+            "give all of them the same file, or set the option on rank 0 only."
         )
 
 
 def check_world(option: str, described: Sequence[int], hosts: Sequence[int], remedy: str) -> None:
-    """Raises if a file describes other hosts than the job's.
+    """Raise if a file describes other hosts than the job's.
 
     Args:
       option: the option that names the file.
@@ -125,7 +124,7 @@ def check_world(option: str, described: Sequence[int], hosts: Sequence[int], rem
 
 
 def check_codecs(option: str, share: Share, specs: Iterable[str], remedy: str) -> None:
-    """Raises if a rank lacks one of a file's codecs: all ranks must run the same.
+    """Raise if a rank lacks one of a file's codecs: all ranks must run the same codecs.
 
     Args:
       option: the option that names the file.
@@ -227,8 +226,8 @@ def agree_on_plans(
 
 
 def refuse_plans(why: str) -> None:
-    """Raises if the option names plans: processes cannot share them here, nor ignore them."""
+    """Raise if the option names plans; for processes that cannot share plans, for this reason."""
     if config.get("plan"):
         raise errors.EngineUnavailableError(
-            f"the option plan names {config.get('plan')!r}, but {why}. Leave the option out there."
+            f"the option plan names {config.get('plan')!r}, but {why}. Leave the option out."
         )

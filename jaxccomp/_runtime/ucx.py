@@ -1,9 +1,9 @@
 """UCX: selects the library, and connects processes without MPI through it.
 
 Each process opens a worker, and shares its address through the store of ``jax.distributed``.
-Process 0 draws a secret, which every message carries (csrc/transport/ucx/): messages of a process
-that reaches a UCX port but not the store are ignored. Processes that meet at a coordinator derive
-the secret from process 0's random salt and from the job's secret.
+Process 0 draws a secret, which every message carries (csrc/transport/ucx/). A process that reaches
+a UCX port but not the store does not know the secret, so its messages are ignored. Processes that
+meet at a coordinator derive the secret from process 0's random salt and from the job's secret.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _WORKER = b"worker of UCX"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 Derive = Callable[..., bytes]  # Rendezvous.derive
 _NO_GUARD = bytes(16)
-_LONGEST_ADDRESS = 1 << 16
-_MAX_SECONDS = 20
-_ASKS = (
+_MAX_ADDRESS_BYTES = 1 << 16
+_MAX_SECONDS = 20  # to print the version
+_PRINT_VERSION = (
     "import ctypes, sys; ucp = ctypes.CDLL(sys.argv[1]); "
     "ucp.ucp_get_version_string.restype = ctypes.c_char_p; "
     "print(ucp.ucp_get_version_string().decode())"
@@ -63,30 +63,31 @@ def why_no_reads() -> str:
     if config.get("ucx_cma") == "off":
         return 'the option ucx_cma is "off"'
     if not engine.available() or not engine.load().reads_memory():
-        return "the system does not let them"
+        return "the system does not allow it"
     try:
         scope = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii")
     except OSError:  # without Yama
         return ""
-    # 1: a process names its readers; 2: readers need CAP_SYS_PTRACE; 3: no process may read.
+    # 1: a process names its reader (prctl); 2: readers need CAP_SYS_PTRACE; 3: no process may read.
     return "" if int(scope) < 2 else f"kernel.yama.ptrace_scope is {int(scope)}"
 
 
 @functools.cache
 def _found() -> tuple[str, str]:
     if not engine.available():
-        return "", "it takes the engine"
-    _prefer_the_systems()
+        return "", "it needs the engine"
+    _prefer_system_library()
     return engine.load().ucx()
 
 
-def _prefer_the_systems() -> None:
-    """Prefers the system's UCX, built for its network, to a wheel's, if it is new enough."""
+def _prefer_system_library() -> None:
+    """Prefer the system's UCX to a wheel's if it is new enough: it is built for the network."""
     system = ctypes.util.find_library("ucp")
     if not system or not libraries.find("ucp") or libraries.named("ucp"):
         return
-    # Query it in another process: once loaded, parts of an old UCX would replace the wheel's.
-    command = [sys.executable, "-I", "-S", "-c", _ASKS, system]
+    # Get its version in another process: if this process loaded an old UCX, parts of that would
+    # replace the wheel's.
+    command = [sys.executable, "-I", "-S", "-c", _PRINT_VERSION, system]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MAX_SECONDS)
         number = tuple(int(each) for each in done.stdout.strip().split(".")[:2])
@@ -101,8 +102,8 @@ def open_worker(*, shares_memory: bool, net_devices: str | None = None) -> tuple
 
     Args:
       net_devices: names, separated by commas; None: the option.
-      shares_memory: whether processes of a host send through shared memory; False for groups that
-        have to survive a killed process (csrc/transport/ucx/ucx_worker.h).
+      shares_memory: whether processes of a host send through shared memory. False for groups that
+        must survive a killed process (csrc/transport/ucx/ucx_worker.h).
     """
     if why := why_missing():
         return None, why
@@ -117,7 +118,7 @@ def seal(address: bytes, derive: Derive) -> dict[str, str]:
     """Add this UCX's version and an HMAC to a worker address.
 
     Args:
-      address: of this process's worker, or an unsealed one.
+      address: a worker's address, of this process or returned by `unseal`.
       derive: `Rendezvous.derive`.
     """
     by = version()
@@ -129,7 +130,7 @@ def seal(address: bytes, derive: Derive) -> dict[str, str]:
 
 
 def unseal(sealed: Any, derive: Derive) -> bytes:
-    """Check and return a worker address: ``ucp_ep_create`` aborts on a malformed one.
+    """Check and return a worker address: ``ucp_ep_create`` aborts on a malformed address.
 
     Raises:
       InitializationError: when version, length or HMAC is wrong.
@@ -143,9 +144,9 @@ def unseal(sealed: Any, derive: Derive) -> bytes:
         raise errors.InitializationError(
             f"it has UCX {by}, and this process {version()}: use the same minor version on all"
         )
-    if not 0 < len(address) <= _LONGEST_ADDRESS:
+    if not 0 < len(address) <= _MAX_ADDRESS_BYTES:
         raise errors.InitializationError(
-            f"the address of its UCX worker has {len(address)} bytes, not 1 to {_LONGEST_ADDRESS}"
+            f"the address of its UCX worker has {len(address)} bytes, not 1 to {_MAX_ADDRESS_BYTES}"
         )
     if not hmac.compare_digest(code, derive(_WORKER, by.encode(), address)):
         raise errors.InitializationError("the address of its UCX worker has a wrong HMAC")
@@ -153,15 +154,15 @@ def unseal(sealed: Any, derive: Derive) -> bytes:
 
 
 def secret_of(salt: bytes, derive: Derive) -> bytes:
-    """Derive the secret in UCX messages, which is never sent to a member by itself."""
+    """Derive the secret of UCX messages from the job's secret; only the salt is sent to members."""
     return derive(b"secret of UCX", salt)[:_SECRET_BYTES]
 
 
 def net_devices(address: str) -> str:
     """Return the network devices for a group, from this host's address towards the coordinator.
 
-    The option or UCX_NET_DEVICES if set. Otherwise the network interface with the address, and all
-    InfiniBand devices, which do not listen for TCP connections.
+    They are the option's or UCX_NET_DEVICES, if set. Otherwise they are the network interface with
+    the address, and all InfiniBand devices, which do not listen for TCP connections.
     """
     if config.get("ucx_net_devices") or os.environ.get("UCX_NET_DEVICES"):
         return str(config.get("ucx_net_devices"))
@@ -199,24 +200,27 @@ def connect(
     """Exchange the job's secret, the worker addresses, and which processes read this one's memory.
 
     Each process sends the address and value of a word in its memory, and the others on its host try
-    to read it. This shows which pairs can read each other, and that both mean the same process by a
-    pid.
+    to read the word. This shows which pairs can read each other, and that a pid means the same
+    process to both.
 
     Args:
       share: an allgather of rows of integers.
       process: this process's number.
       worker: this process's worker.
       pids: by process, its pid if this process can see it; 0 for itself and the others.
+
+    Returns:
+      The job's secret, the worker addresses, and by process whether it reads this one's memory.
     """
     address = worker.address
     guard = worker.let_read() if config.get("ucx_cma") != "off" else _NO_GUARD
     secret = secrets.token_bytes(_SECRET_BYTES) if process == 0 else bytes(_SECRET_BYTES)
     sizes = [int(row[0]) for row in share((len(address),))]
     longest = max(sizes)
-    if min(sizes) <= 0 or longest > _LONGEST_ADDRESS:
+    if min(sizes) <= 0 or longest > _MAX_ADDRESS_BYTES:
         raise errors.InitializationError(
-            f"addresses of UCX cannot have {sizes} bytes: the entries in jax.distributed's store "
-            "were not written by jaxccomp."
+            f"UCX addresses of {sizes} bytes are invalid; 1 to {_MAX_ADDRESS_BYTES} bytes are "
+            "allowed. An entry in jax.distributed's store was not written by jaxccomp."
         )
     rows = share_bytes(share, secret + guard + address + bytes(longest - len(address)))
     secret = rows[0][:_SECRET_BYTES]
@@ -249,7 +253,7 @@ def who_lacks(has: Sequence[int], why_here: str) -> str:
     lacking = [process for process, can in enumerate(has) if not can]
     if not lacking:
         return ""
-    why = why_here or "`python -m jaxccomp doctor` there says why"
+    why = why_here or "`python -m jaxccomp doctor` shows the reason there"
     return f"process {', '.join(map(str, lacking))} cannot use UCX ({why})"
 
 
@@ -288,7 +292,7 @@ def agree_on_ucx(state: World, share: Share) -> Any | None:
     if state.mpi is not None:
         raise errors.InitializationError(
             f"the profile was measured over UCX, but {lacking}. {INSTALL}. The option "
-            'transport="mpi" goes by the profile all the same, over MPI.'
+            'transport="mpi" also uses the profile, over MPI.'
         )
     state.unreachable = why_unreachable(state.processes, lacking)
     return None
@@ -304,9 +308,9 @@ def _transport_with_mpi(state: World, option: str) -> str:
 def why_unreachable(processes: int, why: str) -> str:
     """Return the error text for processes of ``jax.distributed`` without a transport."""
     return (
-        f"jax.distributed has joined {processes} processes, which meet over its store, but values "
-        f"of the engine do not travel between them: {why}. They travel through UCX, which "
-        "`pip install 'jaxccomp[ucx]'` brings to each of them and which needs no MPI; or through "
-        f"MPI, after `pip install 'jaxccomp[mpich]'` and a start with `mpiexec -n {processes} "
-        'python ...`. Or use axis_name= with backend="xla", which needs neither.'
+        f"jax.distributed has joined {processes} processes, but the engine has no transport "
+        f"between them: {why}. Install UCX for each of them (`pip install 'jaxccomp[ucx]'`; it "
+        "needs no MPI), or install MPI (`pip install 'jaxccomp[mpich]'`) and start the program "
+        f"with `mpiexec -n {processes} python ...`. Or use axis_name= with "
+        'backend="xla", which needs neither.'
     )

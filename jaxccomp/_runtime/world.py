@@ -39,7 +39,7 @@ G = TypeVar("G", bound=Group)
 
 
 class OutOfBand(Protocol):
-    """Exchange of rows of integers without MPI."""
+    """An allgather of rows of integers without MPI."""
 
     def share(
         self, members: Sequence[int], rank: int, name: str, row: Sequence[int], timeout: float
@@ -48,7 +48,7 @@ class OutOfBand(Protocol):
         ...
 
     def stop(self) -> None:
-        """Stops its threads and connections."""
+        """Stop threads and connections."""
         ...
 
 
@@ -68,10 +68,12 @@ class World:
         self.process = process
         self.processes = processes
         self.out_of_band: OutOfBand | None = None  # without MPI
-        self.peers: Any = None  # of groups that may shrink and grow (_elastic)
-        self.memberships: Any = None  # with init(coordinator=): the consensus on members
+        # With init(coordinator=), whose groups may shrink and grow (_elastic): data of all
+        # processes, and the consensus on members.
+        self.peers: Any = None
+        self.memberships: Any = None
         self.joined_group = ""  # the group that admitted this process, until the program uses it
-        # The communicator that operations take by default: name, processes and order.
+        # The communicator that operations use by default: name, processes and order.
         self.current: tuple[str, tuple[int, ...], str] = (NAME, tuple(range(processes)), "spmd")
         self.mpi = mpi  # mpi4py's MPI module, when joined
         # Duplicates of COMM_WORLD: for the engine (its thread receives every message on it), for
@@ -110,7 +112,7 @@ class World:
         return [tuple(map(int, each)) for each in rows]
 
     def share_with_all(self, timeout_seconds: float, row: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Allgather rows of all processes; called by all together."""
+        """Allgather rows of all processes; all processes must call it."""
         if self.processes == 1:
             return [row]
         everybody = tuple(range(self.processes))
@@ -131,7 +133,7 @@ class World:
         make: Callable[[str, tuple[int, ...]], G],
         timeout_seconds: float | None = None,
     ) -> G:
-        """Return the group of the living members, on which all of them have agreed.
+        """Return the group of the living members; all of them agree on it.
 
         Args:
           comm: the old group.
@@ -147,12 +149,13 @@ class World:
             gone = self.gone()
             processes = tuple(each for each in comm.processes if each not in gone)
             absent = zlib.crc32(repr(processes).encode())
-            # Count by members: a group with other members has another name.
+            # The members are part of the name. The count distinguishes repeated shrinks to them.
             number = self._shrinks.get((before, processes), 0)
             group = make(f"{before}/members-{absent:08x}:{number}", processes)
             try:
                 self.share(group, (), timeout_seconds)
             except errors.InitializationError:
+                # If another member has gone meanwhile, try again without it.
                 if not (self.gone().keys() - gone.keys()).intersection(processes):
                     raise
                 continue
@@ -161,10 +164,10 @@ class World:
 
     @staticmethod
     def gone() -> Gone:
-        """Processes that have ended, failed or died.
+        """Return the processes that have ended, failed or died.
 
         Returns:
-          By process: the reason, and whether it is dead.
+          By process: the reason, and whether the process is dead.
         """
         return engine.load().find_gone() if engine.available() else {}
 
@@ -180,13 +183,13 @@ class World:
         why = self.why_gone(members)
         if not why:
             return ""
-        return f"the members of communicator {name!r} must all take part in this, but {why}"
+        return f"the members of communicator {name!r} must all take part in this call, but {why}"
 
     def serial(self, name: str, table: list[tuple[int, ...]]) -> int:
         """Return the number of the split of communicator ``name`` with these rows.
 
-        Members make the same splits in the same order, so they forget the same ones, and get the
-        same numbers.
+        All members make the same splits in the same order. So all forget the same splits, and get
+        the same numbers.
         """
         seen = self._serials.setdefault(name, OrderedDict())
         digest = hashlib.blake2b(repr(table).encode(), digest_size=16).digest()
@@ -204,7 +207,7 @@ class World:
         return self._freed_groups.get(name, 0)
 
     def free(self, comm: Group) -> None:
-        """Frees ``comm``: its name, and its state in the engine."""
+        """Free ``comm``: its name, and its state in the engine."""
         if comm.name == NAME:
             raise errors.CommunicatorError("the world cannot be freed.")
         with self._lock:
@@ -217,7 +220,7 @@ class World:
             self._known.pop(comm.name, None)
             self._freed.add(comm.name)
             parent, _, own = comm.name.rpartition("/")
-            if ":" in own:  # it comes from split()
+            if ":" in own:  # a name that split() made
                 self._freed_groups[parent] = self._freed_groups.get(parent, 0) + 1
             for table in (self._serials, self._next_serial, self._freed_groups):
                 table.pop(comm.name, None)
@@ -225,12 +228,12 @@ class World:
     def _check_not_freed(self, comm: Group) -> None:
         if comm.name in self._freed:
             raise errors.CommunicatorError(
-                f"communicator {comm.name!r} has been freed, and its name is not used again: make "
-                "another one, by duplicate() with another name, split() or from_mpi4py()."
+                f"communicator {comm.name!r} has been freed, and its name cannot be used again: "
+                "make another one by duplicate() with another name, split() or from_mpi4py()."
             )
 
     def known(self, comm: Group) -> None:
-        """Checks ``comm``, and registers it with the engine once."""
+        """Check ``comm``, and register it with the engine once."""
         with self._lock:
             self._check_not_freed(comm)
             if comm.name not in self._known:

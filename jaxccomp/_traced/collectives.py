@@ -29,7 +29,7 @@ Tree = Any
 
 
 class LaxMover:
-    """Moves the blocks of a composed operation. Trees are moved leaf by leaf."""
+    """Moves the blocks of a composed operation by jax.lax. Trees are moved leaf by leaf."""
 
     def __init__(self, call: Call):
         self.call = call
@@ -68,7 +68,7 @@ class LaxMover:
         """Move blocks from the first to the second rank of each pair; other ranks get zeros."""
         if self.groups is not None:
             pairs = [(group[s], group[d]) for group in self.groups for s, d in pairs]
-        # jax.lax.ppermute numbers ranks in the order of the mesh's axes, not of its argument.
+        # jax.lax.ppermute numbers ranks in the order of the mesh's axes, not of its argument's.
         axes, order = _mesh_order(self.axes)
         ordered = [(order[s], order[d]) for s, d in pairs]
         return jax.tree.map(lambda x: lax.ppermute(x, axes, ordered), tree)
@@ -76,8 +76,8 @@ class LaxMover:
     def from_root(self, tree: Tree) -> Tree:
         """Broadcast the root's block.
 
-        Uses a binomial tree, so that each other rank receives the block once. A sum would be
-        simpler, but XLA would widen narrow types.
+        Uses a binomial tree, so that each other rank receives the block once. A sum of masked
+        blocks would be simpler, but XLA would widen narrow types.
         """
         n, root = self.call.size, self.call.root
         place = (self.rank() - root) % n
@@ -116,8 +116,8 @@ def run(
 ) -> list[Array]:
     """Run ``call`` on each operand, encoded with the codec of ``find_codec``.
 
-    ``find_codec`` must give the same result on all ranks. ``mover`` moves blocks; by default
-    jax.lax, which has only communicators of a single process. Operand i draws the random numbers of
+    ``find_codec`` must return the same codec on all ranks. ``mover`` moves blocks; the default,
+    jax.lax, supports no communicator of several processes. Operand i draws the random numbers of
     operand ``first`` + i.
     """
     traced_codecs.find(call.codec)  # raises for unsupported codecs
@@ -145,7 +145,7 @@ def run(
 
 
 def _run_against(call: Call, plane: Plane, x: Array, refs: Sequence[Array], number: int) -> Array:
-    """Send the difference to the reference; without a codec, the values as they are."""
+    """Send the difference to the delta base; without a codec, send the values."""
     axis = _Axis(call, plane, x.dtype)
     if axis.codec is None:
         return _run(call, plane, x, number)
@@ -195,8 +195,8 @@ class _Axis:
         self.sums_in = jnp.float32 if in_float else dtype
         self.number = number
         self.encodings = 0
-        self.row_keys: Array | None = None  # with draws_alike, by rank
-        self.lost: list[Array] = []  # with feedback: the error of each encoding
+        self.row_keys: Array | None = None  # keys by rank, with `draws_alike`
+        self.lost: list[Array] = []  # errors by encoding, with feedback
 
     def rank(self) -> Array:
         """Return this rank's index within its group."""
@@ -268,7 +268,7 @@ class _Axis:
         if not (self.codec.draws_alike and self.call.reduce_op):
             key = traced_codecs.key_for(x, constant, self.mover.index())
             return jax.random.split(key, x.shape[0]) if rows else key
-        if not rows and self.row_keys is not None:  # the reduction of the rows for this rank
+        if not rows and self.row_keys is not None:  # ``x`` is the reduction of rows with this key
             return self.row_keys[self.rank()]
         key = traced_codecs.shared_key(self.sum(traced_codecs.hash_of(x)), constant)
         if not rows:
@@ -282,11 +282,12 @@ def _allreduce(axis: _Axis, x: Array) -> Array:
     if axis.codec is not None:
         return _two_shot(axis, x)
     if op in ("sum", "mean"):
-        most = max(map(len, axis.groups or [range(axis.call.size)]))  # groups may differ in size
-        total = axis.sum(stacked.enter(x, op, most))
+        # Sizes of groups may differ.
+        max_ranks = max(map(len, axis.groups or [range(axis.call.size)]))
+        total = axis.sum(stacked.enter(x, op, max_ranks))
         if op == "mean":
             total /= np.asarray(axis.call.size, total.dtype)
-        return stacked.leave(total, op, x.dtype, most)
+        return stacked.leave(total, op, x.dtype, max_ranks)
     if op in ("max", "min") and x.dtype != jnp.bool_:
         reduce = lax.pmax if op == "max" else lax.pmin
         return reduce(x, axis.axes, axis_index_groups=axis.groups)
@@ -314,7 +315,7 @@ def _with_losses(call: Call, plane: Plane, x: Array, number: int) -> tuple[Array
         return result, _finite(rows.astype(x.dtype))
     rows, merged = axis.lost  # the two encodings of `_two_shot`
     if call.reduce_op == "mean":
-        merged *= np.asarray(call.size, merged.dtype)  # the values have been divided
+        merged *= np.asarray(call.size, merged.dtype)  # means were encoded; residuals have sums
     rows = rows.at[axis.rank()].add(_finite(merged))
     return result, _finite(rows.reshape(-1)[: x.size].reshape(x.shape).astype(x.dtype))
 
@@ -350,7 +351,7 @@ def _permute(axis: _Axis, x: Array) -> Array:
     received = axis.permute(x, list(zip(sources, destinations, strict=True)))
     if axis.codec is None:
         return received
-    # Zeros received without a sender need not decode to zeros.
+    # A rank without a sender receives zeros, which need not decode to zeros.
     return _where_received(axis, received)
 
 
@@ -368,9 +369,9 @@ def _alltoallv(axis: _Axis, x: Array) -> Array:
     starts = np.cumsum(counts, axis=1) - counts
     out = starts[:, :, None] + np.arange(longest)  # row of the operand, for each row sent
     sent = np.arange(longest) < counts[:, :, None]
-    most = int(counts.sum(axis=0).max())  # with a communicator, `given` is only this rank's
-    back = np.zeros((n, most), np.int32)  # row received, for each row of the result
-    real = np.zeros((n, most), bool)
+    max_rows = int(counts.sum(axis=0).max())  # with a communicator, `given` is only this rank's
+    back = np.zeros((n, max_rows), np.int32)  # row received, for each row of the result
+    real = np.zeros((n, max_rows), bool)
     for rank in range(n):
         source = np.concatenate([i * longest + np.arange(counts[i, rank]) for i in range(n)])
         back[rank, : len(source)] = source

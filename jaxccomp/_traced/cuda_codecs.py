@@ -1,7 +1,8 @@
 """The codecs of backend="xla" with the CUDA library's kernels instead of jax.numpy.
 
-Each encoding or decoding is one custom call, which XLA may capture in a CUDA graph. The encoding is
-one array of bytes, as in the engine, so all ranks must decide alike to use kernels: `usable`.
+Each encoding or decoding is one custom call, which XLA may capture in a CUDA graph. The kernels
+encode to one array of bytes, as the engine does, and jax.numpy to several arrays. So either all
+ranks must use kernels, or none: `usable`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def find(spec: str, dtype: str) -> Codec | None:
     Uses kernels if there are any for both, otherwise the codec in jax.numpy.
     """
     plain = traced_codecs.find_for(spec, dtype)
-    stage = str(specs.parse(spec).stages[0])  # a lossless one after it saves nothing here
-    own = specs.find_custom(stage) is not None  # the program's, in JAX
+    stage = str(specs.parse(spec).stages[0])  # ignore lossless codecs: shapes are static
+    own = specs.find_custom(stage) is not None  # registered by the program
     if plain is None or own or not platforms.cuda_runs_on_streams(stage, dtype):
         return plain
     return _OnCuda(stage, plain)
@@ -86,7 +87,7 @@ class _OnCuda(Codec):
 
     def _call(self, target: str, result: Any, dtype: Any, *operands: Array) -> Array:
         _register()
-        # Batch dimensions come first in all operands and in the result.
+        # The kernels take batch dimensions first, in all operands and in the result.
         call = jax.ffi.ffi_call(target, result, vmap_method="broadcast_all")
         return call(*operands, codec=self.spec, dtype=jnp.dtype(dtype).name)
 

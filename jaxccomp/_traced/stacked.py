@@ -21,7 +21,7 @@ from jaxccomp._call import Call, rows
 # --- The dtypes in which reductions are computed, if they differ from the operands' ---------------
 # float16 and bfloat16 are added and multiplied in float32, and rounded once. Types without
 # arithmetic (float8, float4, int4, int2) are converted to float32 or an 8-bit integer, which hold
-# them exactly; integers wrap alike.
+# them exactly. An integer that overflows has the same low bits in 8 bits, so it wraps correctly.
 
 Array = Any
 
@@ -51,7 +51,7 @@ def of_small(dtype: Any) -> Any:
 
 
 def of_reduction(op: str, dtype: Any) -> Any:
-    """Return the dtype in which a reduction is computed: for most, ``dtype`` itself."""
+    """Return the dtype in which a reduction is computed: usually ``dtype`` itself."""
     if is_half(dtype) and op in _ROUNDING_OPS:
         return jnp.dtype(jnp.float32)
     return of_small(dtype) or jnp.dtype(dtype)
@@ -60,8 +60,9 @@ def of_reduction(op: str, dtype: Any) -> Any:
 def enter(x: Array, op: str, ranks: int) -> Array:
     """Convert ``x`` for a reduction of ``ranks`` values.
 
-    bfloat16 has the range of float32, so partial sums could overflow: values of sums are divided by
-    a power of two, which is exact. `leave` multiplies the result by it.
+    bfloat16 has the range of float32, so partial sums could overflow. Values of sums are therefore
+    divided by a power of two, which is exact except for subnormals; `leave` multiplies the result
+    by it.
     """
     wide = x.astype(of_reduction(op, x.dtype))
     scale = _scale(op, x.dtype, ranks)
@@ -71,7 +72,7 @@ def enter(x: Array, op: str, ranks: int) -> Array:
 def leave(reduced: Array, op: str, dtype: Any, ranks: int) -> Array:
     """Convert the result of a reduction of values of `enter` to ``dtype``."""
     if op in ("min", "max") and of_small(dtype) is not None:
-        # The wide dtype's identity element, which the first rank of an exscan gets.
+        # The first rank of an exscan gets the wide dtype's identity element: clip it to the range.
         reduced = jnp.clip(reduced, *_range(dtype)).astype(reduced.dtype)
     scale = _scale(op, dtype, ranks)
     return (reduced if scale == 1 else reduced * np.float32(scale)).astype(dtype)
@@ -122,7 +123,7 @@ def run(call: Call, stacked: Array) -> tuple[Array, bool]:
         return _run_group(call, stacked)
     results = [None] * stacked.shape[0]
     for group in call.groups:
-        # Groups may differ in size.
+        # Sizes of groups may differ.
         result, same = _run_group(call.replace(size=len(group)), stacked[np.array(group)])
         for place, rank in enumerate(group):
             results[rank] = result if same else result[place]
@@ -212,7 +213,7 @@ def cut_ragged(x: Array, offsets: Array, sizes: Array) -> Array:
 def place_ragged(x: Array, blocks: Array, offsets: Array, sizes: Array) -> Array:
     """Write the first ``sizes`` rows of each block to ``x`` at ``offsets``."""
     within = jnp.arange(blocks.shape[1])
-    # Other rows get a place outside of x, and are dropped.
+    # The other rows of a block get an index outside of ``x``, so `set` drops them.
     place = jnp.where(within < sizes[:, None], offsets[:, None] + within, x.shape[0])
     return x.at[place.reshape(-1)].set(blocks.reshape(-1, *x.shape[1:]), mode="drop")
 
@@ -245,7 +246,7 @@ def _permute(call: Call, x: Array) -> Array:
 
 
 def _sendrecv(call: Call, x: Array) -> Array:
-    # Only for communicators of one process, which may send to itself.
+    # Only communicators of one process run this; the process may send to itself.
     return x if call.pairs == (0, 0) else jnp.zeros_like(x)
 
 

@@ -462,7 +462,7 @@ class Cluster:
 
     def on_ended(self, process: Process) -> None:
         self.log(f"{self.now:7.3f} {process.number} ends: {process.why}")
-        if self.now - self.cut_at < _QUIET or "given this one" in process.why:
+        if self.now - self.cut_at < _QUIET or "dropped this process" in process.why:
             return
         if self.now - self.went_on_at < 0.05 + 8 * self.latency:
             return  # the others may not have heard it yet

@@ -146,7 +146,7 @@ def test_the_systems_ucx_is_taken_where_it_is_new(monkeypatch, version, wheel, n
     monkeypatch.setattr(libraries, "named", lambda name: named)
     monkeypatch.setattr(engine, "load", lambda: Core)
     monkeypatch.setattr(subprocess, "run", answer)
-    ucx._prefer_the_systems()
+    ucx._prefer_system_library()
     assert added == ([("ucp", "libucp.so.0")] if taken else [])
 
 

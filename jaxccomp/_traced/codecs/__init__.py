@@ -1,9 +1,9 @@
-"""The codecs of backend="xla": codecs of a fixed rate, written in jax.numpy.
+"""The codecs of backend="xla": codecs of fixed output size, written in jax.numpy.
 
 Definitions, options and error bounds are the same as the engine's (docs/wire_format_lossy.md,
 docs/wire_format_sparse_library.md), but a whole array is one chunk, and its encoding is a few
 arrays instead of the engine's concatenated bytes. XLA's shapes are static, so a lossless codec
-cannot send fewer bytes: such a stage is ignored here.
+cannot send fewer bytes: lossless codecs of a spec are ignored here.
 """
 
 from __future__ import annotations

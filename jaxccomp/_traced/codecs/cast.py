@@ -15,7 +15,8 @@ from jaxccomp._traced.codecs.operators import bits_of, draw, magnitude_of
 class Unchanged(Codec):
     """Returns values of all dtypes unchanged.
 
-    A reduction is composed as with any codec: values are exchanged, reduced and gathered.
+    With it, a reduction is composed as with other codecs: values are exchanged, reduced and
+    gathered. The stage of the engine encodes them losslessly when it sends them.
     """
 
     def encode(self, x: Array, key: Array | None = None) -> Wire:
@@ -26,7 +27,7 @@ class Unchanged(Codec):
 
 
 class Cast(Codec):
-    """Encodes to the bits of the narrow type: as floats, XLA might keep excess precision."""
+    """Encodes to the bits of a narrow float type: of floats, XLA might keep excess precision."""
 
     dtypes = ("float32", "float64")
 
@@ -43,10 +44,10 @@ class Cast(Codec):
 
 
 class StochasticBf16(Cast):
-    """Rounds up or down at random, such that the mean is exact.
+    """Rounds up or down at random, such that the expected result is the value.
 
     A random number is added to the bits that bfloat16 drops; the carry rounds up. The arithmetic is
-    integer, so subnormals are not flushed. Finite values above the greatest bfloat16 become it.
+    integer, so subnormals are not flushed. Finite values are clipped to the greatest bfloat16.
     """
 
     random = True
@@ -66,7 +67,7 @@ class StochasticBf16(Cast):
 def _rounded_to_odd(x: Array) -> Array:
     """Round float64 to float32 such that rounding again is the same as rounding once.
 
-    Truncates, and sets the last bit if the truncation was inexact; NaN and infinity stay.
+    Truncates, and sets the last bit if the truncation was inexact. NaN and infinity are unchanged.
     """
     near = x.astype(jnp.float32)
     back = near.astype(jnp.float64)

@@ -29,10 +29,10 @@ class Report:
       spec: of the codec.
       dtype: of the values.
       ratio: bytes of the values / bytes of the payload, for 10007 values.
-      exact: whether all values were decoded bit for bit.
-      contraction: the minimum of 1 - |x - decode(encode(x))|^2 / |x|^2; for random codecs of its
-        mean over keys. Above 0, error feedback sends all values eventually; the nearer to 1, the
-        sooner (Karimireddy et al. 2019).
+      exact: whether all decoded values equal the encoded values.
+      contraction: the minimum of 1 - |x - decode(encode(x))|^2 / |x|^2 over kinds of values, for
+        random codecs of its mean over keys. Above 0, error feedback sends all values eventually;
+        the nearer to 1, the sooner (Karimireddy et al. 2019).
       unbiased: whether the mean of decoded values over keys equals the encoded values.
     """
 
@@ -45,16 +45,16 @@ class Report:
 
 
 def check(codec: specs.CodecLike, dtype: Any = "float32") -> Report:
-    """Tests a codec on values of many kinds, and raises if it violates a requirement of operations.
+    """Test a codec on values of many kinds, and raise if it violates a requirement of operations.
 
     The requirements: the codec restores shapes and dtypes of scalars, vectors and matrices. It
-    gives the same payload each time, and the same for a row alone or batched with others. It
-    decodes zeros to zeros, and NaN and infinity to non-finite values there or in the whole array.
-    It is exact, a contraction or unbiased; otherwise sums over steps drift.
+    returns the same payload each time, also for a row that is batched with other rows. It decodes
+    zeros to zeros, and NaN and infinity to non-finite values: that value, or its whole block. It is
+    exact, a contraction or unbiased; otherwise sums over steps drift.
 
     Args:
-      codec: a spec, of a registered codec or of one of this package's with a fixed rate.
-      dtype: of the test values.
+      codec: the spec of a registered codec, or of a codec of this package with fixed output size.
+      dtype: the dtype of the test values.
 
     Returns:
       The measured properties.
@@ -71,7 +71,7 @@ def check(codec: specs.CodecLike, dtype: Any = "float32") -> Report:
     found = codecs.find_for(text, dtype.name)
     if found is None:
         raise errors.CodecError(
-            f"codec {text!r} leaves {dtype.name} as it is, so there is nothing to check."
+            f"codec {text!r} sends {dtype.name} unencoded, so there is nothing to check."
         )
     trial = _Trial(text, found, dtype)
     for shape in _SHAPES:
@@ -124,7 +124,7 @@ class _Trial:
             for name, other in {"encoded again": again, "encoded with other rows": mine}.items():
                 if not _same(alone, other):
                     raise self.fail(
-                        f"the payload is another one when the same values are {name}. It must be a "
+                        f"the payload differs when the same values are {name}. It must be a "
                         "function of values, options and key."
                     )
 
@@ -132,7 +132,7 @@ class _Trial:
         decoded = self.round_trip(jnp.zeros(4096, self.dtype))
         if decoded.any():
             raise self.fail(
-                f"zeros decode to {decoded[decoded != 0][0]}, of which each step would add more."
+                f"zeros decode to {decoded[decoded != 0][0]}, and each step would add this error."
             )
 
     def check_not_hidden(self, value: float) -> None:
@@ -142,7 +142,7 @@ class _Trial:
         if np.isfinite(decoded[place]):
             raise self.fail(
                 f"{value} decodes to {decoded[place]}. It, or its whole block, must decode to NaN "
-                "or infinity; otherwise a loss scale never notices an overflow."
+                "or infinity; otherwise dynamic loss scaling never detects an overflow."
             )
 
     def is_unbiased(self, losses: np.ndarray, truth: np.ndarray) -> bool:
@@ -172,9 +172,9 @@ class _Trial:
             unbiased &= self.codec.random and self.is_unbiased(losses, truth)
         if contraction <= 0 and not unbiased:
             raise self.fail(
-                f"of {worst} it loses {1 - contraction:.2g} of the sum of squares: it is neither "
-                "a contraction (less than 1) nor unbiased, so the residuals of error feedback "
-                "grow, and sums without it are wrong."
+                f"for {worst} its squared error is {1 - contraction:.2g} times the sum of squares: "
+                "it is neither a contraction (less than 1) nor unbiased, so residuals of error "
+                "feedback grow, and sums without error feedback are wrong."
             )
         payload = jax.eval_shape(self.codec.encode, kinds["normal values"], self.key(0))
         sent = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(payload))

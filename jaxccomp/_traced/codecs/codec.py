@@ -17,7 +17,7 @@ Options = Mapping[str, str]
 REAL_FLOATS = ("float16", "bfloat16", "float32", "float64")
 NAN = jnp.nan
 INFINITY = 0x7F800000
-MIN_EXPONENT = 27  # 2^-100: the least scale
+MIN_EXPONENT = 27  # of the minimum scale, 2^-100
 
 
 class Codec:
@@ -27,8 +27,8 @@ class Codec:
       dtypes: names of the dtypes that it encodes; values of other dtypes are sent as they are.
       random: whether `encode` draws random numbers and needs a key.
       draws_alike: whether all ranks of a reduction, and the encoding of its result, need the same
-        key, so that the values kept add up.
-      whole: whether it encodes whole arrays, which may not be cut into pieces.
+        key, so that all of them send the same positions.
+      whole: whether arrays must not be cut into pieces.
     """
 
     dtypes: tuple[str, ...] = REAL_FLOATS

@@ -1,4 +1,4 @@
-"""Codecs that programs register (`jaxccomp.register_codec`): two functions, as a `Codec`."""
+"""Codecs that programs register (`jaxccomp.register_codec`): two functions, adapted to `Codec`."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ _SIGNATURES = {
 
 
 def register_codec(name: str, **options: table.Value) -> Callable[[C], C]:
-    """Registers a class with two functions as a codec for all operations.
+    """Register a class with two functions as a codec for all operations.
 
     The class only holds the functions, and is never instantiated::
 
         encode(x, options, key) -> payload
         decode(payload, shape, dtype, options) -> x
 
-    ``x`` is an array of one of ``dtypes``: in reductions a flat piece of the operand, otherwise a
-    block of it in its shape. The payload is a pytree of arrays; their shapes and dtypes depend only
-    on the shape and dtype of ``x``. `decode` returns an array with the ``shape`` and ``dtype`` of
-    ``x``. Both are traced, and batched by ``vmap``. ``options`` has the options as attributes. The
-    class may also have
+    ``x`` is an array of one of ``dtypes``. In reductions it is a flat piece of the operand,
+    otherwise a block of the operand, in its shape. The payload is a pytree of arrays; their shapes
+    and dtypes depend only on the shape and dtype of ``x``. `decode` returns an array with the
+    ``shape`` and ``dtype`` of ``x``. Both functions are traced, and batched by ``vmap``.
+    ``options`` has the options as attributes. The class may also have
 
     * ``dtypes``: names of the dtypes that it encodes, by default ``("float16", "bfloat16",
       "float32", "float64")``; values of other dtypes are sent as they are;
     * ``random = True``: `encode` gets a typed key of `jax.random`, which differs between ranks,
       operations and steps; otherwise None;
-    * ``whole = True``: operands are not cut into pieces, of which one is encoded while another is
+    * ``whole = True``: operands are not cut into pieces, which would be encoded while others are
       sent. Reductions always use flat pieces, one for each rank;
-    * ``lossless = True``: values are decoded bit for bit, so that error feedback is skipped;
+    * ``lossless = True``: values are decoded bit for bit, so error feedback is skipped;
     * ``ratio`` and ``error``: texts for `jaxccomp.codecs.table`.
 
     All ranks must register the same codecs before they trace programs that use them. Specs have the
-    usual form: ``"name:option=value"``, and ``"name|lossless"``, with which the engine encodes the
+    usual form: ``"name:option=value"``. With ``"name|lossless"`` the engine also encodes the
     payload's bytes. Operations with the codec are composed of the engine's operations, or, with
     ``backend="xla"``, of jax.lax: a reduction exchanges the encoded parts of the ranks, decodes and
     sums them, and gathers the encoded sums (CaSync in HiPress, SOSP 2021).
 
-    A class that is defined again, as in a notebook, replaces the earlier one, and programs compiled
-    with that are recompiled.
+    A class that is defined again, as in a notebook, replaces the earlier class. Programs compiled
+    with the earlier class are recompiled.
 
     Args:
-      name: the name in specs: of a to z, 0 to 9 and ``_``.
-      **options: the options in specs, with defaults: numbers and bools.
+      name: the name in specs, of the characters a to z, 0 to 9 and ``_``.
+      **options: the options in specs, with their defaults: numbers and bools.
 
     Raises:
       NameTakenError: when the name is taken or invalid.
@@ -123,7 +123,7 @@ def _function(codec: str, functions: type, name: str) -> Callable[..., object]:
 
 # --- Registered codecs in the form of the package's JAX codecs ------------------------------------
 
-# Types that XLA packs several to a byte.
+# Types of which XLA packs several values into a byte.
 _NO_BYTES = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
 
 
@@ -147,22 +147,23 @@ class Custom(Codec):
             if not _jax.depends_on_values(error):
                 raise
             raise errors.CodecError(
-                f"codec {self.name!r}: the shape of what encode gives must follow from the shape "
-                "and dtype of its values alone, but it depends on the values themselves. Keep a "
-                "number of them that is known when tracing (toolkit.filter_top, "
+                f"codec {self.name!r}: the payload's shapes must depend only on the shape and "
+                "dtype of x, but encode makes them depend on the values of x. Keep a number of "
+                "values that is known when tracing (toolkit.filter_top, "
                 f"jnp.nonzero(..., size=)). JAX says: {str(error).splitlines()[0]}"
             ) from error
         for leaf in jax.tree.leaves(payload):
             if not isinstance(leaf, jax.Array):
                 raise errors.CodecError(
-                    f"codec {self.name!r}: encode must give a pytree of arrays, but it has "
+                    f"codec {self.name!r}: encode must return a pytree of arrays, but a leaf is "
                     f"{leaf!r} ({type(leaf).__name__}); pass static values as "
                     "options, and convert numbers with jnp.asarray."
                 )
             if leaf.dtype.name in _NO_BYTES or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 raise errors.CodecError(
-                    f"codec {self.name!r}: encode gives {leaf.dtype.name}, whose values are no "
-                    "whole bytes; use toolkit.pack, of keys jax.random.key_data."
+                    f"codec {self.name!r}: encode returns {leaf.dtype.name}, whose values do not "
+                    "have a whole number of bytes; use toolkit.pack, and jax.random.key_data for "
+                    "keys."
                 )
         return payload
 
@@ -175,8 +176,8 @@ class Custom(Codec):
         given = (getattr(x, "shape", None), getattr(x, "dtype", None))
         if given != (shape, dtype):
             raise errors.CodecError(
-                f"codec {self.name!r}: decode must give {dtype.name}{list(shape)}, which is what "
-                f"was encoded, not {_type(x)}. It gets both as shape= and dtype=."
+                f"codec {self.name!r}: decode must return {dtype.name}{list(shape)}, the dtype and "
+                f"shape of x, not {_type(x)}. It gets both as dtype= and shape=."
             )
         return x.astype(to)
 

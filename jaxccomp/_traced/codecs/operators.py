@@ -15,10 +15,10 @@ from jaxccomp import errors
 from jaxccomp._traced.codecs.codec import Array
 
 # --- Random keys and numbers, for traced programs, which have no step counter ---------------------
-# The engine's seed includes the number of the step. A traced program depends only on its inputs,
-# so a key consists of a constant of the operation and operand, the rank, and a hash of the
-# values, which differ from step to step. Equal values in the same place draw the same numbers.
-# The generator is the engine's (docs/wire_format_lossy.md).
+# The engine's seed includes the number of the step. A traced program depends only on its inputs, so
+# a key is made from a constant of the operation and operand, the rank, and a hash of the values,
+# which differ from step to step. If the values are equal, so are the random numbers. The generator
+# is the engine's (docs/wire_format_lossy.md).
 
 KIND = "threefry2x32"
 
@@ -38,15 +38,15 @@ def _constant_key(constant: str) -> Array:
 
 
 def words_of(key: Array) -> Array:
-    """Return the two words of a key; they take the place of the step in the engine's seed."""
+    """Return the two words of a key; they replace the step number in the engine's seed."""
     return jax.random.key_data(key)
 
 
 def draw(key: Array, shape: Sequence[int]) -> Array:
     """Return integers below 2^16, as float32: the engine's numbers of the positions 0, 1, 2, ...
 
-    Position p has the (p mod 8)-th 16-bit piece of Philox4x32-10 of p / 8; Philox's key are the
-    words of ``key``, which depend on tensor and rank.
+    Position p has the (p mod 8)-th 16-bit piece of Philox4x32-10 of p / 8. Philox's key is the two
+    words of ``key``.
     """
     count = math.prod(shape)
     words = jnp.stack(_philox(words_of(key), -(-count // 8)), axis=1)
@@ -57,7 +57,8 @@ def draw(key: Array, shape: Sequence[int]) -> Array:
 def _philox(key: Array, count: int) -> Sequence[Array]:
     """Return the four words of each of the counters 0 to ``count`` - 1.
 
-    In a loop, so that they are computed once: XLA would fuse the rounds with each use of a word.
+    The rounds run in a loop, because XLA would fuse unrolled rounds with each use of a word, and
+    compute them several times.
     """
     zeros = jnp.zeros(count, jnp.uint32)
     counters = (jnp.arange(count, dtype=jnp.uint32), zeros, zeros, zeros)
@@ -97,9 +98,10 @@ def hash_of(x: Array) -> Array:
 
 
 def bits_of(x: Array) -> Array:
-    """Return the bits of floats as signed integers: magnitudes are ordered like the integers.
+    """Return the bits of floats as signed integers.
 
-    Independent of flushed subnormals, and NaN is the greatest.
+    Without the sign bit, they are ordered like the magnitudes, and NaN is the greatest. Subnormals
+    are not flushed to zero, as they would be in comparisons of floats.
     """
     return lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
 
@@ -116,21 +118,21 @@ def float_of(bits: Array) -> Array:
 
 
 def split_blocks(x: Array, length: int) -> Array:
-    """Returns rows of ``length`` consecutive values, the last one padded with zeros."""
+    """Return rows of ``length`` consecutive values, the last row padded with zeros."""
     blocks = -(-x.shape[0] // length)
     return jnp.pad(x, (0, blocks * length - x.shape[0])).reshape(blocks, length)
 
 
 def join_blocks(rows: Array, count: int) -> Array:
-    """Returns the ``count`` values of `split_blocks`, its inverse."""
+    """Return the first ``count`` values of ``rows``: the inverse of `split_blocks`."""
     return rows.reshape(-1)[:count]
 
 
 def greatest(x: Array, axis: int | None = None) -> Array:
-    """Returns the greatest magnitude of floats; NaN if there is one.
+    """Return the greatest magnitude of floats; NaN if one of them is NaN.
 
     ``jnp.max(jnp.abs(x))`` may lose a NaN, because XLA's maximum on CPUs is optimised for speed. A
-    codec that scales by it would then hide non-finite values.
+    codec that scales by such a maximum would hide non-finite values.
 
     Args:
       x: array of real floats of any shape.
@@ -146,7 +148,7 @@ def greatest(x: Array, axis: int | None = None) -> Array:
 
 
 def reduce_blocks(function: Callable[..., Array], x: Array, length: int) -> Array:
-    """Reduces each block of consecutive values to one.
+    """Reduce each block of consecutive values to one.
 
     Args:
       function: such as ``jnp.max``; it is called with ``axis=1``.
@@ -166,10 +168,10 @@ def reduce_blocks(function: Callable[..., Array], x: Array, length: int) -> Arra
 
 
 def pack(codes: Array, bits: int, block: int = 1024) -> Array:
-    """Packs the lowest ``bits`` of each integer, 8 / bits of them to a byte, block by block.
+    """Pack the lowest ``bits`` of each integer, 8 / bits integers to a byte, block by block.
 
     Byte i of a block of h bytes holds the block's codes i, i + h, i + 2h, ..., the first in the
-    lowest bits, so that no code moves between vector lanes (docs/wire_format_lossy.md).
+    lowest bits. So no code moves between vector lanes (docs/wire_format_lossy.md).
 
     Args:
       codes: 1-D array of integers.
@@ -209,7 +211,7 @@ def _packed(blocks: Array, bits: int) -> Array:
 
 
 def unpack(packed: Array, bits: int, count: int, block: int = 1024) -> Array:
-    """Returns the ``count`` codes that `pack` packed, as unsigned numbers in int32.
+    """Return the ``count`` codes that `pack` packed, as unsigned numbers in int32.
 
     Args:
       packed: the result of `pack`.
@@ -236,24 +238,24 @@ def _unpacked(blocks: Array, bits: int) -> Array:
 def _check_packing(bits: int, block: int) -> None:
     if bits not in (1, 2, 4, 8) or block % (8 // bits):
         raise errors.InvalidArgumentError(
-            f"codes of bits={bits} in blocks of {block}: bits must be 1, 2, 4 or 8, and a block a "
-            "multiple of 8 / bits."
+            f"codes of bits={bits} in blocks of {block}: bits must be 1, 2, 4 or 8, and the block "
+            "length a multiple of 8 / bits."
         )
 
 
-# --- Selection of a number of values that is static when tracing --------------------------------
+# --- Selection of a static number of values -------------------------------------------------------
 
 
 def filter_top(x: Array, count: int) -> tuple[Array, Array]:
-    """Returns the values that are largest by magnitude, and their places.
+    """Return the values that are largest by magnitude, and their places.
 
     Args:
       x: array of any shape, of real floats.
       count: the number of values, at most ``x.size``.
 
     Returns:
-      ``(values, places)`` of shape (count,): places are int32 indices into ``x.ravel()``. Of equal
-      magnitudes the first are taken. NaN is the largest.
+      ``(values, places)`` of shape (count,): places are int32 indices into ``x.ravel()``. Of values
+      of equal magnitude, the first ones are returned. NaN is the largest.
 
     Example:
       >>> import jax.numpy as jnp
@@ -268,16 +270,16 @@ def filter_top(x: Array, count: int) -> tuple[Array, Array]:
 
 
 def filter_where(mask: Array, x: Array, count: int) -> tuple[Array, Array]:
-    """Returns the first ``count`` values where ``mask`` is true, and their places.
+    """Return the first ``count`` values where ``mask`` is true, and their places.
 
     Args:
-      mask: bools like ``x``.
+      mask: bools, of the shape of ``x``.
       x: array of any shape.
-      count: the number of results, for any mask; if it has more, the first ones are taken.
+      count: the number of results, for any mask. Further true entries of the mask are ignored.
 
     Returns:
-      ``(values, places)`` of shape (count,). If the mask has fewer, the rest is 0 with the place
-      ``x.size``, which `scatter` ignores.
+      ``(values, places)`` of shape (count,). If the mask has fewer true entries, the other values
+      are 0, with the place ``x.size``, which `scatter` ignores.
 
     Example:
       >>> import jax.numpy as jnp
@@ -293,7 +295,7 @@ def filter_where(mask: Array, x: Array, count: int) -> tuple[Array, Array]:
 
 
 def scatter(values: Array, places: Array, shape: Sequence[int]) -> Array:
-    """Returns zeros of ``shape`` with ``values`` at ``places``: the inverse of the filters.
+    """Return zeros of ``shape`` with ``values`` at ``places``: the inverse of the filters.
 
     Example:
       >>> import jax.numpy as jnp
@@ -306,7 +308,7 @@ def scatter(values: Array, places: Array, shape: Sequence[int]) -> Array:
 
 
 def sampled_quantile(x: Array, q: float, samples: int, key: Array) -> Array:
-    """Returns a quantile of the values, estimated from a sample of them.
+    """Return a quantile of the values, estimated from a sample.
 
     Sorting a sample costs far less than sorting all (Lin et al. 2018, Deep Gradient Compression).
 
@@ -336,10 +338,10 @@ def sampled_quantile(x: Array, q: float, samples: int, key: Array) -> Array:
 
 
 def uniform(key: Array, shape: Sequence[int]) -> Array:
-    """Returns uniform random numbers in [0, 1), as float32.
+    """Return uniform random numbers in [0, 1), as float32.
 
     A number has 16 bits, and depends only on the key and its place (Philox4x32-10, Salmon et al.
-    2011): the engine's stochastic codecs draw the same ones.
+    2011). The engine's stochastic codecs draw the same numbers.
 
     Example:
       >>> import jax
@@ -352,7 +354,7 @@ def uniform(key: Array, shape: Sequence[int]) -> Array:
 
 
 def round_randomly(x: Array, key: Array) -> Array:
-    """Rounds up or down to an integer at random, such that the mean is the value.
+    """Round up or down to an integer at random, such that the expected result is the value.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -35,7 +35,7 @@ class Integers(FloatCodec):
 
     def __init__(self, bits: int, options: Options):
         self.bits = bits
-        self.most = 2 ** (bits - 1) - 1
+        self.max_code = 2 ** (bits - 1) - 1
         self.block = int(options["block"])
         self.random = options["rounding"] == "stochastic"
 
@@ -43,22 +43,23 @@ class Integers(FloatCodec):
         blocks = split_blocks(x, self.block)
         greatest = magnitude_of(blocks).max(axis=1)
         finite = greatest < INFINITY
-        up = _divided_upwards(float_of(jnp.where(finite, greatest, 0)), self.most)
+        up = _divided_upwards(float_of(jnp.where(finite, greatest, 0)), self.max_code)
         up = jnp.clip(up, MIN_EXPONENT << 23, 0x7F7F0000)
         scales = jnp.where(finite, up >> 16, 0x7FC0).astype(jnp.uint16)
-        # The inverse of a scale near the greatest float would be subnormal: for int2, use four
-        # times the inverse and a quarter of the values (not as constants: XLA would cancel them).
+        # The inverse of a scale near the greatest float would be subnormal. For int2, multiply the
+        # inverse by four and the values by a quarter. The quarter is no constant, because XLA would
+        # cancel constant factors.
         factor = 4.0 if self.bits == 2 else 1.0
         quarter = jnp.where(finite, 1 / factor, 0)[:, None]
         steps = jnp.where(finite[:, None], blocks, 0) * quarter * (factor / float_of(up))[:, None]
         if self.random:
-            # The clip changes no code; it keeps XLA from fusing product and sum.
-            steps = jnp.clip(steps, -2 * self.most, 2 * self.most)
+            # The clip changes no code, but prevents XLA from fusing product and sum.
+            steps = jnp.clip(steps, -2 * self.max_code, 2 * self.max_code)
             steps = jnp.floor(steps + (draw(key, blocks.shape) + 0.5) * 2.0**-16)
         else:
             steps = jnp.round(steps)
         # Rounding of the product and the sum may exceed the greatest code by one.
-        codes = jnp.clip(steps, -self.most, self.most).astype(jnp.int32)
+        codes = jnp.clip(steps, -self.max_code, self.max_code).astype(jnp.int32)
         return scales, pack(join_blocks(codes, x.shape[0]), self.bits, self.block)
 
     def _decode_floats(self, wire: Wire, count: int, limit: float) -> Array:
@@ -70,15 +71,15 @@ class Integers(FloatCodec):
         return jnp.clip(join_blocks(values, count), -limit, limit)
 
 
-def _divided_upwards(x: Array, most: int) -> Array:
-    """Return the bits of x / most, rounded to float32 and then up to bfloat16.
+def _divided_upwards(x: Array, max_code: int) -> Array:
+    """Return the bits of x / max_code, rounded to float32 and then up to bfloat16.
 
-    XLA multiplies by the inverse of a constant, which rounds differently. So the remainder of ``x``
-    decides; it is exact where it matters.
+    XLA replaces a division by a constant by a multiplication, which rounds differently. So the
+    remainder ``x - near * max_code`` decides; it is exact if ``near`` is close to the quotient.
     """
-    near = (bits_of(x * np.float32(1 / most)) + 0x8000) & -0x10000
+    near = (bits_of(x * np.float32(1 / max_code)) + 0x8000) & -0x10000
     half_unit = float_of(near & INFINITY) * 2.0**-24
-    above = x - float_of(near) * most > half_unit * most
+    above = x - float_of(near) * max_code > half_unit * max_code
     return near + (above.astype(jnp.int32) << 16)
 
 

@@ -25,7 +25,7 @@ from jaxccomp._traced.codecs.operators import (
     unpack,
 )
 
-_LEAST = MIN_EXPONENT << 23
+_MIN_SCALE = MIN_EXPONENT << 23  # as bits
 _TBQ_BLOCK = 1024
 
 
@@ -67,14 +67,14 @@ def _unpack_signs(packed: Array, count: int) -> Array:
 
 def _mean(blocks: Array, chosen: Array, greatest: Array) -> Array:
     """Return the mean of each block's chosen values; NaN if the block is not finite."""
-    # Divided by the block's length first, the values' sum cannot overflow.
+    # Divide the values by the block's length first, so that their sum cannot overflow.
     length = blocks.shape[1]
     total = jnp.where(chosen, blocks * (1 / length), 0).sum(axis=1)
     counts = jnp.maximum(chosen.sum(axis=1), 1).astype(jnp.float32)
     mean = total * (length / counts)
     finite = greatest < INFINITY
-    most = float_of(jnp.where(finite, greatest, 0))
-    mean = jnp.where(magnitude_of(mean) < _LEAST, 0, jnp.clip(mean, -most, most))
+    limit = float_of(jnp.where(finite, greatest, 0))
+    mean = jnp.where(magnitude_of(mean) < _MIN_SCALE, 0, jnp.clip(mean, -limit, limit))
     return jnp.where(finite, mean, NAN)
 
 
@@ -89,11 +89,11 @@ class Ternary(FloatCodec):
         blocks = split_blocks(x, self.block)
         magnitude = magnitude_of(blocks)
         greatest = magnitude.max(axis=1)
-        coded = (greatest >= _LEAST) & (greatest < INFINITY)
-        scales = jnp.where(coded, float_of(greatest), jnp.where(greatest < _LEAST, 0, NAN))
+        coded = (greatest >= _MIN_SCALE) & (greatest < INFINITY)
+        scales = jnp.where(coded, float_of(greatest), jnp.where(greatest < _MIN_SCALE, 0, NAN))
         step = jnp.where(coded, scales, 0)[:, None]
         if self.random:
-            # |x| >= (1 - u) * step has the probability |x| / step.
+            # For a uniform u, the probability of |x| >= (1 - u) * step is |x| / step.
             left = 65535 - draw(key, blocks.shape)
             reached = magnitude >= bits_of((left + 0.5) * 2.0**-16 * step)
         else:
@@ -108,7 +108,7 @@ class Ternary(FloatCodec):
 
 
 class Threshold(FloatCodec):
-    """tbq: values that reach the threshold become +-threshold, others 0."""
+    """tbq: values with at least the threshold's magnitude become +-threshold, others 0."""
 
     def __init__(self, options: Options):
         self.threshold = np.float32(options["threshold"])
@@ -125,5 +125,5 @@ class Threshold(FloatCodec):
 
 
 def _signed(x: Array, reached: Array) -> Array:
-    """Return 0 below the threshold, else 1 for positive and -1 for negative values."""
+    """Return 0 where ``reached`` is false, else 1 for positive and -1 for negative values."""
     return jnp.where(reached, jnp.where(bits_of(x) < 0, -1, 1), 0)

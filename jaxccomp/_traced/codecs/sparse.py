@@ -1,4 +1,4 @@
-"""topk, randomk: a few of the values are sent unchanged; the others become 0."""
+"""topk, randomk: send a few of the values unrounded; the others become 0."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from jaxccomp import errors
 from jaxccomp._traced.codecs.codec import NAN, Array, Codec, Options, Wire
 from jaxccomp._traced.codecs.operators import KIND, high_product, magnitude_of
 
-_MOST = 2**31 - 1  # positions are int32
+_MAX_COUNT = 2**31 - 1  # positions are int32
 
 
 class Sparse(Codec):
-    """The base class: the number of values sent; all become NaN if a value is not finite."""
+    """The base class: the number of values to send. All become NaN if a value is not finite."""
 
     def __init__(self, options: Options):
         self.density = float(options["density"])
 
     def kept(self, count: int) -> int:
-        if count > _MOST:
+        if count > _MAX_COUNT:
             raise errors.InvalidArgumentError(
-                f"sparse codecs of the traced plane take arrays of up to {_MOST} values, not "
+                f"sparse codecs of the traced plane take arrays of up to {_MAX_COUNT} values, not "
                 f"{count}; split the array."
             )
         return min(count, max(1, math.ceil(self.density * count)))
 
 
 class TopK(Sparse):
-    """The values largest by magnitude, of equal ones the first, with their positions."""
+    """Sends the values that are largest by magnitude, with their positions; of ties the first."""
 
     def _encode(self, x: Array, key: Array | None) -> Wire:
         places = lax.top_k(magnitude_of(x), self.kept(x.shape[0]))[1]
@@ -44,25 +44,26 @@ class TopK(Sparse):
 
 
 class RandomK(Sparse):
-    """One value of each of equal parts, at random positions; the key is sent too."""
+    """Sends one value of each of equal parts, at a random position, and the key."""
 
     random = True
 
     def __init__(self, options: Options):
         super().__init__(options)
         self.unbiased = options["unbiased"] == "true"
-        # Unbiased values are multiplied at each encoding: encoding again needs other positions.
+        # Unbiased values are multiplied at each encoding. With the same positions, the second
+        # encoding would multiply the same values again, and the result would be biased.
         self.draws_alike = not self.unbiased
 
     def _encode(self, x: Array, key: Array | None) -> Wire:
-        assert key is not None  # as random is True
+        assert key is not None  # because `random` is true
         places, lengths = self._drawn(key, x.shape[0])
         values = x[places]
         if self.unbiased:
             wide = jnp.promote_types(x.dtype, jnp.float32)
-            most = float(jnp.finfo(x.dtype).max)
+            limit = float(jnp.finfo(x.dtype).max)
             scaled = values.astype(wide) * lengths.astype(wide)
-            values = jnp.clip(scaled, -most, most).astype(x.dtype)
+            values = jnp.clip(scaled, -limit, limit).astype(x.dtype)
         return _poisoned(values, x), jax.random.key_data(key)
 
     def _decode(self, wire: Wire, count: int, dtype: Any) -> Array:
