@@ -6,6 +6,7 @@ print, wait or abort. All waits here have a deadline.
 
 from __future__ import annotations
 
+import collections
 import importlib
 import importlib.util
 import os
@@ -313,7 +314,9 @@ def share(
 
     The members send point-to-point messages to the first member, and get all rows from it, on a
     communicator of the whole world: groups need no MPI communicator. Messages carry the checksum of
-    ``name``: if calls of different groups match, their members get an error.
+    ``name``: if calls of different groups match, their members get an error. A row also carries the
+    number of answers that its sender had got. The first member drops rows sent before its last
+    answer: their calls failed at the deadline and were made again.
 
     Args:
       comm: the duplicate of COMM_WORLD for these exchanges.
@@ -326,9 +329,11 @@ def share(
     """
     check = zlib.crc32(name.encode())
     tag = check % 32749  # every MPI allows tags up to 32767
-    mine = np.array([check, *row], np.int64)
+    leader = members[0]
+    mine = np.array([check, _answers[name, leader], *row], np.int64)
     rows = np.zeros((len(members), mine.size), np.int64)
     rows[rank] = mine
+    _unfinished_sends[:] = [each for each in _unfinished_sends if not each[0].Test()]
 
     def explain(missing: Sequence[int]) -> str:
         return (
@@ -339,15 +344,21 @@ def share(
     def finish(request: Any, missing: Sequence[int], seconds: float = timeout) -> None:
         wait(request.Test, seconds, lambda: explain(missing), look)
 
-    leader = members[0]
+    def send(buffer: np.ndarray, member: int) -> Any:
+        request = comm.Isend(buffer, member, tag)
+        _unfinished_sends.append((request, buffer))
+        return request
+
     if rank == 0:
-        _gather(comm, members, rows, tag, timeout, explain, look)
+        _gather(comm, name, members, rows, send, tag, timeout, explain, look)
         # Test requests one by one: MPI_Testall would not show which have completed at the deadline.
-        answers = [comm.Isend(rows, member, tag) for member in members[1:]]
+        answers = [send(rows, member) for member in members[1:]]
+        for member in members[1:]:
+            _answers[name, member] += 1
         for member, request in zip(members[1:], answers, strict=True):
             finish(request, [member])
     else:
-        finish(comm.Isend(mine, leader, tag), [leader])
+        finish(send(mine, leader), [leader])
         receive = comm.Irecv(rows, leader, tag)
         try:
             # At its deadline, the first member answers which members have not come: wait longer.
@@ -355,6 +366,7 @@ def share(
         except errors.InitializationError:
             _cancel([receive])
             raise
+        _answers[name, leader] += 1
         missing = [
             member for member, each in zip(members, rows, strict=True) if each[0] == _MISSING
         ]
@@ -367,13 +379,15 @@ def share(
             f"communicator {name!r}: some members are in a call on another communicator at this "
             "point. All members must call split() on their communicators in the same order."
         )
-    return rows[:, 1:]
+    return rows[:, 2:]
 
 
 def _gather(
     comm: Any,
+    name: str,
     members: Sequence[int],
     rows: np.ndarray,
+    send: Callable[[np.ndarray, int], Any],
     tag: int,
     timeout: float,
     explain: Callable[[Sequence[int]], str],
@@ -384,7 +398,11 @@ def _gather(
 
     def is_done() -> bool:
         for i, request in list(open_requests.items()):
-            if request.Test():
+            if not request.Test():
+                continue
+            if rows[i][0] == rows[0][0] and rows[i][1] < _answers[name, members[i]]:
+                open_requests[i] = comm.Irecv(rows[i], members[i], tag)
+            else:
                 del open_requests[i]
         return not open_requests
 
@@ -395,12 +413,15 @@ def _gather(
         rows[:, 0] = [_MISSING if i in open_requests else _CAME for i in range(len(members))]
         for i in range(1, len(members)):
             if i not in open_requests:
-                # Keep the request and its buffer alive: no call waits for the request.
-                _unfinished_sends.append((comm.Isend(rows, members[i], tag), rows))
+                send(rows, members[i])
+                _answers[name, members[i]] += 1
         raise
 
 
-_unfinished_sends: list[Any] = []
+# By communicator and process: answers to that process, or from it if it is the first member.
+_answers: collections.Counter[tuple[str, int]] = collections.Counter()
+# Requests and their buffers, which must live until MPI has read them.
+_unfinished_sends: list[tuple[Any, np.ndarray]] = []
 
 
 def _cancel(receives: Sequence[Any]) -> None:

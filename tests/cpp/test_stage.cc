@@ -125,7 +125,7 @@ class GpuTeam {
     const auto place = [&](std::vector<Array>* all, std::vector<Tensor>* tensors) {
       for (size_t i = 0; i < all->size(); ++i) {
         std::byte* const at = gpu.memory.Take(std::max<int64_t>((*tensors)[i].bytes, 1));
-        std::memcpy(gpu.memory.Shadow(at), (*all)[i].bytes.data(), (*all)[i].bytes.size());
+        std::ranges::copy((*all)[i].bytes, gpu.memory.Shadow(at));
         (*tensors)[i].data = at;
       }
     };

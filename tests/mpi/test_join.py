@@ -23,6 +23,7 @@ TOGETHER = [("groups,spaces,refusals,freed", 4)]
     [
         *(ALONE if ALL else TOGETHER),
         ("late", 2),
+        ("split_again", 3),
         ("distributed", 3),
         ("disagreement", 4),
     ],
