@@ -139,8 +139,8 @@ class GpuTeam {
     const Status status = stages[static_cast<size_t>(rank)]->Run(team.EngineOf(rank), SiteOf(rank), call, &stream);
     stream.Finish();
     for (size_t i = 0; i < call.outputs.size(); ++i) {
-      std::memcpy(arrays->outputs[i].bytes.data(), gpu.memory.Shadow(call.outputs[i].data),
-                  arrays->outputs[i].bytes.size());
+      std::copy_n(gpu.memory.Shadow(call.outputs[i].data), arrays->outputs[i].bytes.size(),
+                  arrays->outputs[i].bytes.data());
     }
     for (const Tensor& tensor : taken) gpu.memory.GiveBack(static_cast<std::byte*>(tensor.data));
     return status;
