@@ -1,4 +1,5 @@
 // The stage: every collective on GPUs, in parts, compared with the host; and its errors.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -585,6 +586,53 @@ TEST(Ucx_CancelsAPayloadThatNobodyHasAskedFor) {
     CHECK(case_.into == case_.payload);
     CHECK(case_.first.lost.empty() && case_.second.lost.empty());
   }
+}
+
+// A payload that was announced on request starts when there is credit again. The receiver learns of it from the first
+// fragment.
+TEST(Ucx_KeepsTheCreditOfWhatIsCancelledBeforeItsFirstFragment) {
+  constexpr int64_t kCredit = kKiB * kKiB;
+  Listener first, second;
+  Team team(2, {.credit_bytes = kCredit}, {&first, &second});
+  if (!team.whole()) return;
+  UcxTransport &a = *team.transports[0], &b = *team.transports[1];
+  Bytes memory(static_cast<size_t>(64 * kCredit)), into(memory.size());
+  std::deque<Waiter> waiters;
+  const auto send = [&](int64_t bytes, int32_t lane) {
+    Header header;
+    header.payload_bytes = bytes;
+    header.lane = lane;
+    const Piece piece{memory.data(), bytes};
+    a.Send(1, header, {&piece, 1}, &waiters.emplace_back());
+    return &waiters.back();
+  };
+  const auto pull = [&](size_t number, int64_t bytes) {
+    const Piece place{into.data(), bytes};
+    b.Pull(second.announcements[number], {&place, 1}, &waiters.emplace_back());
+    return &waiters.back();
+  };
+  const auto both = [&](auto&& ready) { return PollAll({&a, &b}, ready); };
+  send(kCredit, 0);                                       // takes all credit
+  Waiter* const large = send(std::ssize(memory), 0);      // beyond the credit: sent only when it is pulled
+  if (!both([&] { return second.announcements.size() == 2; })) return;
+  for (size_t round = 0; round < 2; ++round) {
+    Waiter* const waiting = send(kCredit, 1);
+    if (!both([&] { return second.announcements.size() == 3 + round; })) return;
+    if (round == 0) {
+      pull(1, std::ssize(memory));
+      Waiter* const pulled = pull(0, kCredit);   // returns its credit
+      if (!both([&] { return pulled->calls == 1; })) return;
+    }
+    for (int i = 0; i < 100; ++i) a.Poll();      // `waiting` starts, behind the fragments of `large`
+    CHECK_EQ(large->calls, 0);
+    CHECK(a.Cancel(1, waiting, kFailed, false) == CancelResult::kDone);
+  }
+  if (!both([&] { return large->calls == 1 && b.EarlyBytes() == 0; })) return;
+  send(kCredit, 0);
+  CHECK(both([&] { return b.EarlyBytes() == kCredit; }));   // sent on credit
+  b.Discard(second.announcements.back());
+  CHECK(both([&] { return waiters.back().calls == 1; }));
+  CHECK(first.lost.empty() && second.lost.empty());
 }
 
 TEST(Ucx_AcceptsWhatHasBeenReadAndIsCancelled) {
