@@ -63,42 +63,46 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
 }
 
 Status MpiControl::Post(RingSlot* slot) {
-  slot->request = {};
+  slot->request = 0;
   const int error = world_.mpi->Irecv(slot->buffer.get(), static_cast<int>(kControlBytes),
                                       world_.config.byte_type, world_.mpi->any_source(), kTag,
-                                      world_.config.comm, &slot->request.handle);
+                                      world_.config.comm, &slot->request);
   if (error == 0) return Status::Ok();
-  slot->request.over = true;
+  slot->request = 0;
   return world_.Error("MPI_Irecv", -1, error);
 }
 
-void MpiControl::TakeReceived() {
+bool MpiControl::PollReceives() {
+  bool any = false;
   // Receive at most kRingSize messages, so that a flood of messages does not hold the lock.
-  for (int i = 0; i < kRingSize && !receive_failed_ && !ring_.empty(); ++i) {
+  for (int i = 0; i < kRingSize && !receive_failed_; ++i) {
     RingSlot& slot = ring_[ring_head_];
-    if (i > 0) {
-      int completed = 0;
-      slot.request.error = world_.mpi->Test(&slot.request.handle, &completed);
-      slot.request.over = completed != 0 || slot.request.error != 0;
-    }
-    if (!slot.request.over) return;
+    int completed = 0;
+    const int error = world_.mpi->Test(&slot.request, &completed);
     Status status;
-    if (slot.request.error != 0) {
-      status = world_.Error("MPI_Testsome (receive)", -1, slot.request.error);
+    if (error != 0) {
+      slot.request = 0;
+      status = world_.Error("MPI_Test (receive)", -1, error);
+    } else if (completed == 0) {
+      break;
     } else {
+      any = true;
       // Deliver the message before the receive is posted again: operations wait for the message, and the other receives
       // of the ring are posted.
+      slot.request = 0;
       ring_head_ = (ring_head_ + 1) % ring_.size();
       listener_.OnControlMessage(slot.buffer.get());
-      if (ring_.empty()) return;   // the handler has frozen the transport
+      if (ring_.empty()) return true;   // the handler has frozen the transport
       status = Post(&slot);
     }
     if (!status.ok()) {
       // This process can receive from no other process any more.
       receive_failed_ = true;
+      any = true;
       for (int p = 0; p < world_.processes; ++p) world_.Lose(p, status);
     }
   }
+  return any;
 }
 
 void MpiControl::TakeSent() {
@@ -114,7 +118,7 @@ void MpiControl::Close(MpiWorld::Clock::time_point deadline) {
   const auto leave = [](MpiBuffer* buffer) { static_cast<void>(buffer->release()); };
   for (RingSlot& slot : ring_) {
     // MPI may still use the buffer of a receive that has failed, or that cannot be ended.
-    if (slot.request.over || !world_.EndReceive(&slot.request.handle, deadline)) leave(&slot.buffer);
+    if (slot.request == 0 || !world_.EndReceive(&slot.request, deadline)) leave(&slot.buffer);
   }
   if (!world_.mpi->Finalized()) {
     for (ControlSend& send : sends_) {

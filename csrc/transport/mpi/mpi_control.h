@@ -39,13 +39,9 @@ class MpiControl final : public ControlChannel {
   bool IsLost(int process) const override { return world_.IsLost(process); }
   void Lose(int process, const Status& why) override { world_.Lose(process, why); }
 
-  // Add the oldest posted receive, and the sends, to a batch of requests to test.
-  void AddReceive(MpiBatch* batch) {
-    if (!receive_failed_ && !ring_.empty()) batch->Add(&ring_[ring_head_].request);
-  }
+  bool PollReceives();
+  // Add the sends to a batch of requests to test, and handle those that have completed.
   void AddSends(MpiBatch* batch) { batch->AddList(&sends_, &next_test_); }
-  // Handle the requests that have completed. TakeReceived also tests the receives after the oldest one.
-  void TakeReceived();
   void TakeSent();
   bool HasSends() const { return !sends_.empty(); }
   // Ends all communication. Leaks buffers that MPI may still access.
@@ -59,7 +55,7 @@ class MpiControl final : public ControlChannel {
   static constexpr size_t kMaxSpare = 256;
 
   struct RingSlot {
-    MpiRequest request = {.over = true};   // over: completed, or not posted
+    MpiHandle request = 0;  // 0: not posted
     MpiBuffer buffer;
   };
   struct ControlSend {

@@ -50,8 +50,8 @@ class MpiBatch {
   }
 
  private:
-  // A batch has room for three lists and one more request (MpiTransport::PollRequests).
-  static constexpr size_t kListed = (MpiLibrary::kMaxTested - 1) / 3;
+  // A batch has room for three lists (MpiTransport::PollRequests).
+  static constexpr size_t kListed = MpiLibrary::kMaxTested / 3;
 
   MpiRequest* requests_[MpiLibrary::kMaxTested];
   MpiHandle handles_[MpiLibrary::kMaxTested];
