@@ -100,8 +100,7 @@ bool MpiTransport::Poll() {
 }
 
 bool MpiTransport::PollRequests(bool receives) {
-  // Messages first: they may cancel transfers, which is only possible while MPI has not completed them. Tested together
-  // with Open MPI, some payloads of failed operations never ended.
+  // Messages first: they may cancel transfers, which is only possible while MPI has not completed them.
   const bool any = receives && control_.PollReceives();
   MpiBatch batch;
   payloads_.Add(&batch);
