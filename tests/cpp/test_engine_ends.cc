@@ -183,7 +183,7 @@ TEST(engine_freed_communicator) {
   Enter(team, program, 0, 0, 1, &early);
   const Status busy = team.EngineOf(0).membership().FreeCommunicator("step");
   CHECK_EQ(busy.code(), Code::kFailedPrecondition);
-  Contains(busy, "under way");
+  Contains(busy, "allreduce");
   Visit late[2];
   for (const int rank : {1, 2}) Enter(team, program, rank, 0, 1, &late[rank - 1]);
   for (const Visit& visit : late) CHECK_OK(visit.pending.Get());
