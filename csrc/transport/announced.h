@@ -125,7 +125,7 @@ struct OutgoingPayload {
   Completion* done = nullptr;   // of the send; null: the send was cancelled
 };
 
-// Payloads that this process has announced to one peer, and the queue of those that wait for credit, lowest lane first.
+// The payloads that this process has announced to one peer. Payloads without credit wait in a queue, lowest lane first.
 // Entries have stable addresses. `Payload` derives from OutgoingPayload.
 template <typename Payload>
 class OutgoingPayloads : public PayloadTable<Payload> {

@@ -8,13 +8,11 @@ It reads the measurements of `testbed.compare` and `testbed.training` in the fol
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-Line = dict[str, Any]
+from jaxccomp._native import json_files
 
 # Contender, setting and input of a broadcast, and its label.
 _BROADCASTS = {
@@ -60,23 +58,19 @@ def rows(folder: pathlib.Path) -> tuple[dict[str, float], dict[str, float]]:
     """
     broadcasts = {
         (line["contender"], line["setting"], line["input"]): line["seconds"]
-        for line in _lines(folder / "testbed.jsonl")
+        for line in json_files.lines(folder / "testbed.jsonl")
         if line.get("scenario") == "collectives"
         and (line["op"], line["hosts"], line["link"]) == ("bcast", 4, "1gbit")
     }
     steps = {
         line["way"]: line["seconds"]
-        for line in _lines(folder / "training_overlap.jsonl")
+        for line in json_files.lines(folder / "training_overlap.jsonl")
         if (line.get("task"), line.get("hosts")) == ("mlp", 4) and "seconds" in line
     }
     return (
         {label: broadcasts[key] for key, label in _BROADCASTS.items()},
         {label: steps[key] for key, label in _STEPS.items()},
     )
-
-
-def _lines(path: pathlib.Path) -> list[Line]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _plot(found: Sequence[dict[str, float]], path: str) -> None:

@@ -40,8 +40,9 @@ class MpiControl final : public ControlChannel {
   void Lose(int process, const Status& why) override { world_.Lose(process, why); }
 
   bool PollReceives();
-  // Add the sends to a batch of requests to test, and handle those that have completed.
+  // Adds the requests of the sends to a batch.
   void AddSends(MpiBatch* batch) { batch->AddList(&sends_, &next_test_); }
+  // Frees the buffers of the sends that the batch's test found completed.
   void TakeSent();
   bool HasSends() const { return !sends_.empty(); }
   // Ends all communication. Leaks buffers that MPI may still access.

@@ -19,23 +19,22 @@ struct MpiRequest {
 
 class MpiBatch {
  public:
-  // The request must keep its address until Test.
-  void Add(MpiRequest* request) {
-    if (request->over) {
-      any_over_ = true;
-    } else {
-      requests_[count_] = request;
-      handles_[count_++] = request->handle;
-    }
-  }
-  // Adds the requests of up to kListed items. In a longer list, each call continues where the last call stopped, at
-  // `*next`, which the caller keeps for the list.
+  // Adds the requests of up to kListed items, which must keep their addresses until Test. In a longer list, each call
+  // continues where the last call stopped, at `*next`, which the caller keeps for the list.
   template <typename T>
   void AddList(std::vector<T>* items, size_t* next) {
     const size_t count = std::min(items->size(), kListed);
     const size_t first = items->size() == count ? 0 : *next % items->size();
     *next = first + count;
-    for (size_t i = 0; i < count; ++i) Add(&(*items)[(first + i) % items->size()].request);
+    for (size_t i = 0; i < count; ++i) {
+      MpiRequest& request = (*items)[(first + i) % items->size()].request;
+      if (request.over) {
+        any_over_ = true;
+      } else {
+        requests_[count_] = &request;
+        handles_[count_++] = request.handle;
+      }
+    }
   }
   // Marks the requests that have completed. False: no added request is over.
   bool Test(const MpiLibrary& mpi) {

@@ -94,18 +94,18 @@ void MpiTransport::Pull(Announced announced, std::span<const Piece> into, Comple
 
 bool MpiTransport::Poll() {
   if (world_.closed) return false;
-  const bool any = PollRequests(/*receives=*/true);
+  // Messages first: they may cancel transfers, which is only possible while MPI has not completed them.
+  bool any = control_.PollReceives();
+  any |= PollRequests();
   Settle();
   return any;
 }
 
-bool MpiTransport::PollRequests(bool receives) {
-  // Messages first: they may cancel transfers, which is only possible while MPI has not completed them.
-  const bool any = receives && control_.PollReceives();
+bool MpiTransport::PollRequests() {
   MpiBatch batch;
   payloads_.Add(&batch);
   control_.AddSends(&batch);
-  if (!batch.Test(*world_.mpi)) return any;
+  if (!batch.Test(*world_.mpi)) return false;
   payloads_.TakeCompleted();
   control_.TakeSent();
   return true;
@@ -238,7 +238,7 @@ void MpiTransport::Close(std::chrono::milliseconds patience) {
            std::chrono::steady_clock::now() < deadline;
   };
   while (!world_.mpi->Finalized() && goes_on()) {
-    if (!PollRequests(/*receives=*/false)) std::this_thread::yield();
+    if (!PollRequests()) std::this_thread::yield();
   }
   world_.closed = true;
   const Status why{Code::kUnavailable, "the MPI transport was closed"};

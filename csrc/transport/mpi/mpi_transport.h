@@ -15,9 +15,9 @@
 // or until the receiver has posted its receives and asks for it (kWant); then it needs no credit. Payloads sent at once
 // and on request have separate numbers and tags.
 //
-// Some MPIs read messages from another host strictly in order. A payload without a posted receive would then block all
-// messages behind it, also those that the runtime waits for, for ever. So the transport receives a payload that another
-// host sends on credit as soon as it is announced. If the runtime has not pulled the payload by then, it is received
+// Some MPIs read messages from another host strictly in order. A payload without a posted receive then blocks all
+// messages behind it. The runtime may need one of these messages before it pulls the payload, and would wait for ever. So
+// the transport receives a payload that another host sends on credit as soon as it is announced. If the runtime has not pulled the payload by then, it is received
 // into the transport's own memory, and its credit is returned when that memory is free again.
 //
 // A payload that MPI has not started can be cancelled. The sender sends kCancelled. The receiver cancels its receive,
@@ -126,9 +126,9 @@ class MpiTransport final : public Transport, MpiControl::Listener {
 
   MpiTransport(MpiWorld world, Receiver* receiver);
 
-  // Tests the open requests once, and handles the completed ones. `receives`: also receives control messages. False:
-  // no request has completed.
-  bool PollRequests(bool receives);
+  // Tests the requests of payloads and of sent control messages once, and handles the completed ones. False: there are
+  // none.
+  bool PollRequests();
   void OnControlMessage(const std::byte* message) override;
   // Handles a message between transports. False: the message is invalid.
   bool OnOwnMessage(const Header& header, std::span<const std::byte> payload);
