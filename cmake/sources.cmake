@@ -72,7 +72,7 @@ set(ENGINE_SOURCES
     csrc/collective/allreduce.cc
     csrc/collective/alltoall.cc
     csrc/collective/bcast.cc
-    csrc/collective/carry.cc
+    csrc/collective/residual_in.cc
     csrc/collective/check/check.cc
     csrc/collective/check/definition.cc
     csrc/collective/check/hazards.cc
@@ -175,7 +175,7 @@ set(ENGINE_SOURCES
     csrc/transport/ucx/ucx_outgoing.cc
     csrc/transport/ucx/ucx_transport.cc
     csrc/transport/ucx/ucx_worker.cc
-    csrc/transport/wire.cc)
+    csrc/transport/transport_router.cc)
 
 # Sources of the CUDA library that do not include CUDA's headers; the tests compile them, too.
 set(CUDA_LOGIC_SOURCES

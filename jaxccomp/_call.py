@@ -62,12 +62,12 @@ class Call:
     # Whether delta bases (`ref=`) follow the operands: values that sender and receivers hold
     # already; only the difference is sent. For `_EXCHANGES`, first the bases of the sent values,
     # then the bases of the received values.
-    referenced: bool = False
+    has_ref: bool = False
     # Whether a residual of each operand follows the results: the local compression error.
     feedback: bool = False
     # Whether residuals of the previous call follow the operands, to which they are added. They and
     # all results have the dtype of the residuals.
-    carries: bool = False
+    adds_residual: bool = False
     # The source line of an eager call; "" in traced programs, whose equations have the line. JAX
     # compiles equal eager calls once: without this field all would report the line of the first.
     line: str = ""
@@ -116,23 +116,24 @@ def split_references(call: Call, operands: Sequence[T]) -> tuple[Sequence[T], Se
 def reduced_values(call: Call, operands: Sequence[T]) -> Sequence[T]:
     """Return values with the dtypes of the results: the residuals if given, else the operands."""
     sent, others = split_references(call, operands)
-    return others if call.carries else sent
+    return others if call.adds_residual else sent
 
 
 def references_each(call: Call) -> int:
     """Return the number of delta bases, or of residuals of the previous call, per operand."""
-    if call.carries:
+    if call.adds_residual:
         return 1
-    return (2 if call.collective in _EXCHANGES else 1) if call.referenced else 0
+    return (2 if call.collective in _EXCHANGES else 1) if call.has_ref else 0
 
 
-def add_carried(call: Call, operands: Sequence[Any]) -> tuple[Call, list[Any]]:
+def add_residuals(call: Call, operands: Sequence[Any]) -> tuple[Call, list[Any]]:
     """Add the residuals to the operands; return the call without residuals, and the sums."""
-    values, carried = split_references(call, operands)
+    values, residuals_in = split_references(call, operands)
     sums = [
-        x.astype(residual.dtype) + residual for x, residual in zip(values, carried, strict=True)
+        x.astype(residual.dtype) + residual
+        for x, residual in zip(values, residuals_in, strict=True)
     ]
-    return call.replace(carries=False), sums
+    return call.replace(adds_residual=False), sums
 
 
 def has_row_per_rank(call: Call) -> bool:

@@ -94,7 +94,7 @@ def bcast(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Option
       >>> params = jaxccomp.bcast(update(params), ref=params,
       ...                         codec="lossless")                      # doctest: +SKIP
     """
-    call = make_call("bcast", root=root, referenced=ref is not None, **options)
+    call = make_call("bcast", root=root, has_ref=ref is not None, **options)
     return apply(call, x, ref)
 
 
@@ -161,7 +161,7 @@ def allgather(x: T, *, ref: T | None = None, **options: Unpack[Options]) -> T:
       >>> everything = jaxccomp.allgather(update(x), ref=everything,
       ...                                 codec="delta")                 # doctest: +SKIP
     """
-    return apply(make_call("allgather", referenced=ref is not None, **options), x, ref)
+    return apply(make_call("allgather", has_ref=ref is not None, **options), x, ref)
 
 
 @operation
@@ -202,7 +202,7 @@ def scatter(x: T, root: int = 0, *, ref: T | None = None, **options: Unpack[Opti
     Example:
       >>> mine = jaxccomp.scatter(rows, root=0)                          # doctest: +SKIP
     """
-    call = make_call("scatter", root=root, referenced=ref is not None, **options)
+    call = make_call("scatter", root=root, has_ref=ref is not None, **options)
     return apply(call, x, ref)
 
 

@@ -56,12 +56,12 @@ Status Codec::Check(DType dtype, int64_t count) const {
 
 Status Codec::CheckEncoded(DType dtype, std::span<const std::byte> src, int64_t count) const {
   if (Status status = Check(dtype, count); !status.ok()) return status;
-  const int64_t most = MaxEncodedBytes(dtype, count), least = MinEncodedBytes(dtype, count);
+  const int64_t maximum = MaxEncodedBytes(dtype, count), minimum = MinEncodedBytes(dtype, count);
   const auto bytes = static_cast<int64_t>(src.size());
-  if (bytes >= least && bytes <= most) return Status::Ok();
-  const std::string expected = least == most
-                                   ? std::to_string(most)
-                                   : std::to_string(least) + " to " + std::to_string(most);
+  if (bytes >= minimum && bytes <= maximum) return Status::Ok();
+  const std::string expected = minimum == maximum
+                                   ? std::to_string(maximum)
+                                   : std::to_string(minimum) + " to " + std::to_string(maximum);
   return Invalid(std::to_string(bytes) + " bytes arrived where " + std::to_string(count) +
                  " values of " + std::string(Name(dtype)) + " take " + expected);
 }
@@ -69,15 +69,15 @@ Status Codec::CheckEncoded(DType dtype, std::span<const std::byte> src, int64_t 
 Result<int64_t> Codec::Encode(DType dtype, const void* src, int64_t count,
                               std::span<std::byte> dst, const CodingContext& context) const {
   if (Status status = Check(dtype, count); !status.ok()) return status;
-  const int64_t most = MaxEncodedBytes(dtype, count);
-  if (static_cast<uint64_t>(most) > dst.size()) {
+  const int64_t maximum = MaxEncodedBytes(dtype, count);
+  if (static_cast<uint64_t>(maximum) > dst.size()) {
     return Status(Code::kInvalidArgument,
                   "codec '" + traits_.spec + "': encoding " + std::to_string(count) +
                       " values of " + std::string(Name(dtype)) + " needs room for " +
-                      std::to_string(most) + " bytes, the buffer has " +
+                      std::to_string(maximum) + " bytes, the buffer has " +
                       std::to_string(dst.size()));
   }
-  if (count == 0 && most == 0) return int64_t{0};
+  if (count == 0 && maximum == 0) return int64_t{0};
   return WithoutThrowing([&]() -> Result<int64_t> {
     if (context.ref == nullptr || traits_.takes_reference) {
       return DoEncode(dtype, src, count, dst.data(), context);

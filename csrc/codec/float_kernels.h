@@ -25,12 +25,12 @@ JAXCCOMP_HOST_DEVICE static inline float FloatOf(uint32_t bits) {
 }
 
 static inline uint32_t GreatestMagnitude(const Bits* values, int64_t count) {
-  int32_t most = 0;
+  int32_t maximum = 0;
   for (int64_t i = 0; i < count; ++i) {
     const auto magnitude = static_cast<int32_t>(values[i] & kMagnitude);
-    most = magnitude > most ? magnitude : most;
+    maximum = magnitude > maximum ? magnitude : maximum;
   }
-  return static_cast<uint32_t>(most);
+  return static_cast<uint32_t>(maximum);
 }
 
 template <bool kAdd>

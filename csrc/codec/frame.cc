@@ -70,10 +70,10 @@ std::byte* Store(std::byte* at, T value) {
 
 // False if the product of the shape times `size_bytes` is too large.
 bool CountValues(const std::vector<int64_t>& shape, int64_t size_bytes, int64_t* count) {
-  const int64_t most = std::numeric_limits<int64_t>::max() / (4 * size_bytes);
+  const int64_t maximum = std::numeric_limits<int64_t>::max() / (4 * size_bytes);
   *count = 1;
   for (int64_t extent : shape) {
-    if (extent < 0 || (extent > 0 && *count > most / extent)) return false;
+    if (extent < 0 || (extent > 0 && *count > maximum / extent)) return false;
     *count *= extent;
   }
   return true;
@@ -272,9 +272,9 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
   for (int64_t i = 0; i < header.chunks(); ++i) {
     const int64_t bytes = ReadEntry(header, frame, i).bytes;
     const int64_t count = ChunkAt(header, i).count;
-    const int64_t least = header.delta ? header.codec->MinEncodedBytes(type->dtype, count)
+    const int64_t minimum = header.delta ? header.codec->MinEncodedBytes(type->dtype, count)
                                        : header.codec->MinAloneEncodedBytes(type->dtype, count);
-    if (bytes < least || bytes > header.codec->MaxEncodedBytes(type->dtype, count)) {
+    if (bytes < minimum || bytes > header.codec->MaxEncodedBytes(type->dtype, count)) {
       return Invalid("chunk " + std::to_string(i) + " cannot have " + std::to_string(bytes) +
                      " bytes");
     }

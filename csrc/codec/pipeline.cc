@@ -32,10 +32,10 @@ class Pipeline final : public Codec {
  protected:
   Result<int64_t> DoEncode(DType dtype, const void* src, int64_t count, std::byte* dst,
                    const CodingContext& context) const override {
-    const int64_t most = first_->MaxEncodedBytes(dtype, count);
-    std::byte* between = context.workspace.Bytes<Between>(most);
+    const int64_t maximum = first_->MaxEncodedBytes(dtype, count);
+    std::byte* between = context.workspace.Bytes<Between>(maximum);
     const Result<int64_t> bytes =
-        first_->Encode(dtype, src, count, {between, static_cast<size_t>(most)}, context);
+        first_->Encode(dtype, src, count, {between, static_cast<size_t>(maximum)}, context);
     if (!bytes.ok()) return bytes.status();
     const auto of_first = static_cast<uint64_t>(bytes.value());
     for (int64_t i = 0; i < prefix_bytes_; ++i) {
@@ -92,17 +92,17 @@ class Pipeline final : public Codec {
   Result<std::span<const std::byte>> DecodeSecond(DType dtype, std::span<const std::byte> src,
                                                   int64_t count,
                                                   const CodingContext& context) const {
-    const int64_t most = first_->MaxEncodedBytes(dtype, count);
-    int64_t bytes = most;
+    const int64_t maximum = first_->MaxEncodedBytes(dtype, count);
+    int64_t bytes = maximum;
     if (prefix_bytes_ > 0) {
       if (static_cast<int64_t>(src.size()) < prefix_bytes_) return Invalid("no length arrived");
       uint64_t length = 0;
       for (int64_t i = 0; i < prefix_bytes_; ++i) {
         length |= static_cast<uint64_t>(src[i]) << (8 * i);
       }
-      if (length > static_cast<uint64_t>(most)) {
+      if (length > static_cast<uint64_t>(maximum)) {
         return Invalid("a length of " + std::to_string(length) + " where the first stage has " +
-                       std::to_string(most) + " bytes at most");
+                       std::to_string(maximum) + " bytes at most");
       }
       bytes = static_cast<int64_t>(length);
     }
@@ -110,7 +110,7 @@ class Pipeline final : public Codec {
     if (bytes % SizeBytes(inner) != 0) {
       return Invalid("a length of " + std::to_string(bytes) + " bytes is not one of whole values");
     }
-    std::byte* between = context.workspace.Bytes<Between>(most);
+    std::byte* between = context.workspace.Bytes<Between>(maximum);
     const CodingContext plain(context.workspace);
     Status status = second_->Decode(inner, src.subspan(prefix_bytes_), between,
                                     bytes / SizeBytes(inner), plain);

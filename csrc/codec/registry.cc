@@ -65,8 +65,8 @@ std::string Range(const CodecOption& option) {
     const auto end = std::to_chars(text, text + sizeof(text), v).ptr;
     return std::string(text, end);
   };
-  return (option.integer ? "a whole number from " : "a number from ") + show(option.least) +
-         " to " + show(option.most);
+  return (option.integer ? "a whole number from " : "a number from ") + show(option.min) +
+         " to " + show(option.max);
 }
 
 // Returns the value in its canonical form, or an error.
@@ -84,10 +84,10 @@ Result<std::string> CheckValue(std::string_view codec, const CodecOption& option
     int64_t whole = 0;
     double number = 0;
     if (option.integer) {
-      if (Read(value, &whole) && whole >= option.least && whole <= option.most) {
+      if (Read(value, &whole) && whole >= option.min && whole <= option.max) {
         return std::string(text, std::to_chars(text, text + sizeof(text), whole).ptr);
       }
-    } else if (Read(value, &number) && number >= option.least && number <= option.most) {
+    } else if (Read(value, &number) && number >= option.min && number <= option.max) {
       return std::string(text, std::to_chars(text, text + sizeof(text), number).ptr);
     }
   }

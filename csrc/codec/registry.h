@@ -23,8 +23,8 @@ struct CodecOption {
   std::string_view default_value;      // part of the wire format: never changed
   std::string_view description;
   std::span<const std::string_view> choices = {};   // empty: a number
-  double least = 0;
-  double most = 0;
+  double min = 0;
+  double max = 0;
   bool integer = false;
 };
 

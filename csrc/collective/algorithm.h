@@ -43,11 +43,11 @@ struct Problem {
   int root = 0;
   int64_t block_bytes = 0;       // uniform collectives: size of each block
   int64_t chunk_bytes = 512 << 10;
-  bool coded = false;            // there is a codec: values are encoded before they are sent; false:
+  bool encoded = false;            // there is a codec: values are encoded before they are sent; false:
                                  // no encode or decode tasks
-  bool bounded = false;          // coded: the codec's range is smaller than the values' range. Partial sums may
+  bool bounded = false;          // encoded: the codec's range is smaller than the values' range. Partial sums may
                                  // exceed it even if the result does not, so they are sent uncoded
-  bool exact = false;            // coded: the codec is lossless: the encoder keeps its own values instead
+  bool exact = false;            // encoded: the codec is lossless: the encoder keeps its own values instead
                                  // of decoding
   bool feedback = false;         // kAllreduce, kReduceScatter: each compression error is stored in Residual of
                                  // exactly one rank; a rank does not write ranges of Residual for which
@@ -65,12 +65,12 @@ struct Problem {
   // kPermute: (source, destination) pairs. kSendrecv: {(rank, dest), (source, rank)}; -1: no rank.
   std::vector<std::pair<int, int>> pairs = {};
   // Instead of pairs, for kSend, kRecv, and kSendrecv between different programs: the message sent
-  // (block_bytes, coded) and the message received are independent.
+  // (block_bytes, encoded) and the message received are independent.
   struct Messages {
     int destination = -1;         // below 0: no rank
     int source = -1;
     int64_t received_bytes = 0;
-    bool received_coded = false;
+    bool received_encoded = false;
     int64_t status_begin = -1;    // where the output block stores source and tag of the received message;
     int64_t status_bytes = 0;     // status_begin below 0: nowhere
   };

@@ -14,11 +14,11 @@ Status Wrong(std::string_view text, const std::string& what) {
 }
 
 // Parses an integer within [least, most]; -1 for any other text.
-int64_t Number(std::string_view text, int64_t least, int64_t most) {
+int64_t Number(std::string_view text, int64_t minimum, int64_t maximum) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && number >= least && number <= most ? number : -1;
+  return whole && number >= minimum && number <= maximum ? number : -1;
 }
 
 Result<AlgorithmSpec> ParseRegistered(Collective c, std::string_view key) {
@@ -32,7 +32,7 @@ Result<AlgorithmSpec> ParseRegistered(Collective c, std::string_view key) {
 
 std::string Described(const Problem& p) {
   return std::to_string(p.ranks) + " ranks, root " + std::to_string(p.root) + ", blocks of " +
-         std::to_string(p.block_bytes) + " bytes" + (p.coded ? ", coded" : "") +
+         std::to_string(p.block_bytes) + " bytes" + (p.encoded ? ", coded" : "") +
          (p.feedback ? ", with feedback" : "") + (p.reverse ? ", reversed" : "");
 }
 

@@ -14,7 +14,7 @@ namespace jaxccomp {
 // Every rank sends its block to every other rank. One step, ranks - 1 blocks sent per rank.
 Schedule AllgatherDirect(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  Flow flow(problem, /*pieces=*/problem.encoded ? 2 : 1);
   ChunkSlots blocks(flow.ranks);
   for (int i = 0; i < flow.ranks; ++i) {
     blocks[i] = flow.Chunks(OutputSlot(i, 0, BlockBytes(problem, i)));
@@ -41,7 +41,7 @@ Schedule AllgatherDirect(const Problem& problem) {
 // the successor only.
 Schedule AllgatherRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  Flow flow(problem, /*pieces=*/problem.encoded ? 2 : 1);
   ChunkSlots blocks(flow.ranks);
   for (int i = 0; i < flow.ranks; ++i) {
     blocks[i] = flow.Chunks(OutputSlot(i, 0, BlockBytes(problem, i)));
@@ -66,7 +66,7 @@ namespace {
 // larger than other messages. Coded: blocks are sent one by one, and a lane holds the codes of all blocks: these take
 // at most two chunks per source rank.
 int BruckPieces(const Problem& problem) {
-  if (!problem.coded) return problem.ranks;
+  if (!problem.encoded) return problem.ranks;
   const int sources = std::bit_width(static_cast<unsigned>(problem.ranks - 1));
   return std::max(2, (problem.ranks + 2 * sources - 1) / (2 * sources));
 }

@@ -109,7 +109,7 @@ Schedule AllreduceParameterServer(const Problem& problem) {
 // of the first half encodes again; the second half forwards codes.
 Schedule AllreduceRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded && !problem.bounded ? 3 : 4);
+  Flow flow(problem, /*pieces=*/problem.encoded && !problem.bounded ? 3 : 4);
   flow.SlimLanes();
   const ChunkSlots parts = flow.AllParts(OutputSlot(0, 0, problem.block_bytes));
   for (size_t k = 0; k < LanesOf(parts); ++k) {
@@ -140,7 +140,7 @@ void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
   if (doubling.SitsOut(rank)) {
     const Message mine = flow.Pack(In(out));
     const TaskId reader = flow.ReaderOf(mine, flow.Send(rank + 1, hand_over, mine));
-    if (flow.coded) {
+    if (flow.encoded) {
       const Message low = flow.RecvTemp(rank + 1, result_low, out);
       const Message high = flow.RecvTemp(rank + 1, result_high, out);
       flow.Merge(out, {low.slot, high.slot}, /*final=*/true, {low.ready, high.ready, reader});
@@ -175,7 +175,7 @@ void DoublingLane(Flow& flow, const Doubling& doubling, Slot out, size_t lane) {
     held = out;
   }
   if (doubling.StandsForTwo(rank)) {
-    if (flow.coded) {
+    if (flow.encoded) {
       flow.Send(rank - 1, result_low, low);
       flow.Send(rank - 1, result_high, high);
     } else {

@@ -71,7 +71,7 @@ Schedule BcastBinomial(const Problem& problem) {
 // root sends the block twice, others once.
 Schedule BcastScatterAllgather(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded ? 2 : 1);
+  Flow flow(problem, /*pieces=*/problem.encoded ? 2 : 1);
   const int ranks = flow.ranks;
   const int place = Shifted(flow.rank, -problem.root, ranks);
   const int next = flow.Peer(1), previous = flow.Peer(-1);
@@ -103,7 +103,7 @@ Schedule BcastScatterAllgather(const Problem& problem) {
         send = flow.Send(next, Tag(sent, k), messages[sent]);
       }
       if (place == 0 || places[landed].bytes() == 0) continue;
-      messages[landed] = flow.coded ? flow.RecvTemp(previous, Tag(landed, k), places[landed], used)
+      messages[landed] = flow.encoded ? flow.RecvTemp(previous, Tag(landed, k), places[landed], used)
                                    : flow.RecvInto(previous, Tag(landed, k), places[landed]);
       used = {flow.Unpack(places[landed], messages[landed]), send};
     }

@@ -20,7 +20,7 @@ constexpr DefaultRow kDefaults[] = {
     {.collective = kAllreduce, .algorithm = "hierarchical", .above_bytes = kMiB, .in_groups = true},
     // Encodes once instead of twice, and sends the same number of bytes.
     {.collective = kAllreduce, .algorithm = "one_shot", .min_ranks = 2, .max_ranks = 2,
-     .values = kCoded},
+     .values = kEncoded},
     {.collective = kAllreduce, .algorithm = "one_shot", .max_ranks = 8,
      .max_bytes_of_all = 64 * kKiB, .values = kMergedAtOnce},
     {.collective = kAllreduce, .algorithm = "two_shot", .values = kMergedAtOnce},
@@ -94,9 +94,9 @@ bool DefaultRow::Holds(const Problem& problem) const {
   if (on_own_hosts && !AreAllApart(problem.hosts, problem.ranks)) return false;
   switch (values) {
     case kAll: return true;
-    case kCoded: return problem.coded;
-    case kMergedAtOnce: return problem.wide || problem.coded;
-    case kPackable: return problem.multi_slot && !problem.coded;
+    case kEncoded: return problem.encoded;
+    case kMergedAtOnce: return problem.wide || problem.encoded;
+    case kPackable: return problem.multi_slot && !problem.encoded;
   }
   return false;
 }
@@ -108,7 +108,7 @@ std::string DefaultRow::ToString() const {
   };
   switch (values) {
     case kAll: break;
-    case kCoded: add("with a codec"); break;
+    case kEncoded: add("with a codec"); break;
     case kMergedAtOnce: add("for half types and codecs"); break;
     case kPackable: add("without a codec"); break;
   }

@@ -16,7 +16,7 @@ struct DefaultRow {
   static constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   enum class Values : uint8_t {
     kAll,
-    kCoded,         // with a codec
+    kEncoded,         // with a codec
     kMergedAtOnce,  // half types or a codec: merging at once rounds once instead of at each step, and encodes
                     // once or twice instead of once per hop
     kPackable,      // without a codec: one message may carry several blocks

@@ -13,11 +13,11 @@ constexpr int64_t kFewChunks = 2048;
 Flow::Flow(const Problem& problem, int pieces)
     : rank(problem.rank),
       ranks(problem.ranks),
-      coded(problem.coded),
+      encoded(problem.encoded),
       chunk_bytes_(problem.chunk_bytes / pieces),
       feedback_(problem.feedback),
       exact_(problem.exact),
-      codes_partial_(problem.coded && !problem.bounded),
+      codes_partial_(problem.encoded && !problem.bounded),
       multi_slot_(problem.multi_slot) {}
 
 std::vector<Slot> Flow::Cut(Slot whole, int64_t chunk_bytes) const {
@@ -52,7 +52,7 @@ ChunkSlots Flow::AllParts(Slot whole) const {
 }
 
 Message Flow::Pack(Slot src, TaskId ready, bool final, int block) {
-  if (!coded) return {src, ready};
+  if (!encoded) return {src, ready};
   const Slot code = builder_.Code(src.begin, src.end);
   return Encoded(rank, static_cast<uint32_t>(code.block), code, src, final, ready,
                  src.space == Space::kInput ? src.block : block);
@@ -63,7 +63,7 @@ Message Flow::PackPartial(Slot src, TaskId ready, int block) {
 }
 
 Message Flow::PackShared(int whose, uint32_t which, Slot src, TaskId ready) {
-  if (!coded) return {src, ready};
+  if (!encoded) return {src, ready};
   return Encoded(whose, which, builder_.Code(src.begin, src.end), src, /*final=*/false, ready,
                  /*block=*/0);
 }
@@ -83,13 +83,13 @@ TaskId Flow::Send(int peer, uint32_t tag, const Message& message) {
 }
 
 Message Flow::RecvInto(int peer, uint32_t tag, Slot dst, TaskId before) {
-  if (coded) return RecvTemp(peer, tag, dst);
+  if (encoded) return RecvTemp(peer, tag, dst);
   return {dst, builder_.Recv(peer, tag, dst, {before})};
 }
 
 Message Flow::RecvTemp(int peer, uint32_t tag, Slot range, std::vector<TaskId> before) {
   const Slot slot =
-      coded ? builder_.Code(range.begin, range.end) : builder_.Scratch(range.begin, range.end);
+      encoded ? builder_.Code(range.begin, range.end) : builder_.Scratch(range.begin, range.end);
   return {slot, builder_.Recv(peer, tag, slot, std::move(before))};
 }
 
@@ -242,7 +242,7 @@ void RingAllgather(Flow& flow, const std::vector<Slot>& places, Message own,
                                                  : kNoTask;
     if (places[landed].bytes() > 0) {
       const TaskId free = before.empty() ? kNoTask : before[landed];
-      held = flow.coded ? flow.RecvTemp(previous, tag + Tag(landed, 0), places[landed], used)
+      held = flow.encoded ? flow.RecvTemp(previous, tag + Tag(landed, 0), places[landed], used)
                         : flow.RecvInto(previous, tag + Tag(landed, 0), places[landed], free);
       used = {flow.Unpack(places[landed], held, {free}), send};
     }
@@ -251,7 +251,7 @@ void RingAllgather(Flow& flow, const std::vector<Slot>& places, Message own,
 
 Problem OfPartialSums(const Problem& problem) {
   Problem plain = problem;
-  plain.coded = problem.coded && !problem.bounded;
+  plain.encoded = problem.encoded && !problem.bounded;
   return plain;
 }
 

@@ -67,7 +67,7 @@ class Flow {
 
   const int rank;
   const int ranks;
-  const bool coded;
+  const bool encoded;
 
   int Peer(int distance) const { return Shifted(rank, distance, ranks); }
   // The lane (schedule.h) of the following tasks: the number of their chunk.
@@ -81,7 +81,7 @@ class Flow {
   std::vector<Slot> PartChunks(Slot whole, int index, int parts) const;
   ChunkSlots AllParts(Slot whole) const;  // one part per rank
 
-  // Makes a message of `src`, encoded when coded; call once per range. `final`: the values are the result
+  // Makes a message of `src`, encoded when encoded; call once per range. `final`: the values are the result
   // of a final merge. `block`: for values outside of Input, the block of Input that they belong to.
   Message Pack(Slot src, TaskId ready = kNoTask, bool final = false, int block = 0);
   // The same for values that several ranks have and encode. All these ranks must pass the same pair of `whose` and
@@ -128,7 +128,7 @@ class Flow {
   Schedule Finish() && { return std::move(builder_).Build(); }
 
  private:
-  bool Grouped() const { return multi_slot_ && !coded; }
+  bool Grouped() const { return multi_slot_ && !encoded; }
   std::vector<Slot> Cut(Slot whole, int64_t chunk_bytes) const;
   // Encodes with the seed `whose` and `which` (ScheduleBuilder::Encode). With feedback, rank `whose` adds the
   // compression error to a block of Residual.

@@ -143,9 +143,9 @@ void RootLane(Flow& flow, const Forest& forest, const std::vector<Slot>& slots, 
 // two chunks per peer. A lane holds, for each part, the children's chunks and their sum; at a root also the other
 // roots' chunks of its own part; with a codec also the encoded chunks for them, their results and its own. All ranks
 // compute the same divisor.
-int PiecesFor(const Forest& forest, bool coded) {
+int PiecesFor(const Forest& forest, bool encoded) {
   const auto roots = static_cast<int>(forest.roots.size());
-  const int between = coded && roots > 1 ? 3 * (roots - 1) + 1 : roots - 1;
+  const int between = encoded && roots > 1 ? 3 * (roots - 1) + 1 : roots - 1;
   int pieces = 2;
   for (size_t rank = 0; rank < forest.parents.size(); ++rank) {
     const bool is_root = forest.parents[rank] < 0;
@@ -165,7 +165,7 @@ Schedule AllreduceHierarchical(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
   const Forest forest(problem.hosts, problem.ranks);
   const auto roots = static_cast<int>(forest.roots.size());
-  Flow flow(problem, PiecesFor(forest, problem.coded));
+  Flow flow(problem, PiecesFor(forest, problem.encoded));
   const Slot out = OutputSlot(0, 0, problem.block_bytes);
   ChunkSlots parts(forest.roots.size());
   for (int i = 0; i < roots; ++i) parts[i] = flow.PartChunks(out, i, roots);

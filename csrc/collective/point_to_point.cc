@@ -33,10 +33,10 @@ static_assert(kStatusMessage >= kMaxChunks, "chunks of a message have the tags b
 // receiver waits for it. A message to the rank itself is sent like others.
 Schedule TwoMessages(Problem problem) {
   const Problem::Messages& messages = *problem.messages;
-  const bool encodes = problem.coded && messages.destination >= 0 && problem.block_bytes > 0;
+  const bool encodes = problem.encoded && messages.destination >= 0 && problem.block_bytes > 0;
   const bool decodes =
-      messages.received_coded && messages.source >= 0 && messages.received_bytes > 0;
-  problem.coded = encodes || decodes;
+      messages.received_encoded && messages.source >= 0 && messages.received_bytes > 0;
+  problem.encoded = encodes || decodes;
   Flow flow(problem);
   flow.LaneSeries(kSeries);
   const auto chunks_of = [&](Slot whole) {

@@ -36,7 +36,7 @@ Schedule ReduceScatterDirect(const Problem& problem) {
 // successor only. Block i is merged in the order of ranks i + 1, ..., i.
 Schedule ReduceScatterRing(const Problem& problem) {
   if (problem.ranks == 1) return CopyOnly(problem);
-  Flow flow(problem, /*pieces=*/problem.coded && !problem.bounded ? 3 : 4);
+  Flow flow(problem, /*pieces=*/problem.encoded && !problem.bounded ? 3 : 4);
   flow.SlimLanes();
   ChunkSlots blocks(flow.ranks);
   for (int i = 0; i < flow.ranks; ++i) {

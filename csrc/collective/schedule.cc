@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kKindNames[] = {"send", "recv", "copy", "merge", "encode", "decode",
                                           "residual", "number", "library"};
 constexpr std::string_view kSpaceNames[] = {"input", "output", "scratch", "code", "residual",
-                                           "carried"};
+                                           "residual_in"};
 
 void Append(std::string& text, const Slot& slot) {
   text += Name(slot.space);

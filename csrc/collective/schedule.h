@@ -26,7 +26,7 @@ enum class Space : uint8_t {
   kScratch,  // temporary values, addressed like an input block
   kCode,     // encoded bytes: `block` is the code number, [begin, end) the encoded values
   kResidual,     // also results: the compression errors of this rank's encodings, in units of the operands
-  kCarried,  // also operands: the residuals of the last call (carry.h); may share memory with Residual
+  kResidualIn,  // also operands: the residuals of the last call (carry.h); may share memory with Residual
 };
 
 struct Slot {

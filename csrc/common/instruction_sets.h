@@ -25,15 +25,15 @@ inline const InstructionSets& RunnableInstructionSets() {
     InstructionSets found;
 #if defined(__x86_64__)
     const char* text = std::getenv("JAXCCOMP_INSTRUCTION_SET");
-    const std::string_view most = text != nullptr ? text : "";
+    const std::string_view maximum = text != nullptr ? text : "";
     __builtin_cpu_init();
     found.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                 __builtin_cpu_supports("popcnt") && most != "generic";
+                 __builtin_cpu_supports("popcnt") && maximum != "generic";
     found.avx512 = found.avx2 && __builtin_cpu_supports("avx512f") &&
                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                   __builtin_cpu_supports("avx512dq") && most != "avx2";
+                   __builtin_cpu_supports("avx512dq") && maximum != "avx2";
     found.avx512vbmi2 = found.avx512 && __builtin_cpu_supports("avx512vbmi") &&
-                        __builtin_cpu_supports("avx512vbmi2") && most != "avx512";
+                        __builtin_cpu_supports("avx512vbmi2") && maximum != "avx512";
 #endif
     return found;
   }();

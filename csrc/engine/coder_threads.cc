@@ -12,7 +12,7 @@ void CoderThreads::Loop() {
   while (true) {
     // Without a free core this thread runs large computations only.
     wake_.wait(lock, [&] {
-      return lock_.stopped || (most_ > 0 ? executor_.HasComputations() : executor_.HasLarge());
+      return lock_.stopped || (max_threads_ > 0 ? executor_.HasComputations() : executor_.HasLarge());
     });
     if (lock_.stopped) return;
     executor_.RunComputation(lock);
@@ -21,8 +21,8 @@ void CoderThreads::Loop() {
 }
 
 void CoderThreads::OnBacklog(bool large) {
-  if (lock_.stopped || (most_ == 0 && !large)) return;
-  if (threads_.size() < std::max<size_t>(most_, 1)) {
+  if (lock_.stopped || (max_threads_ == 0 && !large)) return;
+  if (threads_.size() < std::max<size_t>(max_threads_, 1)) {
     try {
       threads_.emplace_back([this] { Loop(); });
     } catch (const std::system_error&) {   // the process limit is reached
@@ -32,8 +32,8 @@ void CoderThreads::OnBacklog(bool large) {
   wake_.notify_one();
 }
 
-void CoderThreads::SetMax(int64_t asked) {
-  asked_ = asked;
+void CoderThreads::SetMax(int64_t requested) {
+  requested_ = requested;
   Count();
 }
 
@@ -49,7 +49,7 @@ void CoderThreads::Count() {
   const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
   // In a world of one process the ranks are devices, and the thread of each device runs computations: no core is left.
   const int left_over = registry_.processes() == 1 ? 0 : count / std::max(ranks_on_host_, 1) - 1;
-  most_ = static_cast<size_t>(asked_ >= 0 ? asked_ : std::clamp(left_over, 0, kMaxLeftOver));
+  max_threads_ = static_cast<size_t>(requested_ >= 0 ? requested_ : std::clamp(left_over, 0, kMaxLeftOver));
 }
 
 void CoderThreads::Join() {

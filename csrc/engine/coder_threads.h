@@ -20,9 +20,9 @@ class CoderThreads {
   CoderThreads(EngineLock* lock, Registry* registry, Executor* executor)
       : lock_(*lock), registry_(*registry), executor_(*executor) {}
 
-  // Sets the maximum number of threads to `asked`; -1: to the cores per rank minus one, at most 4. At 0, one thread
+  // Sets the maximum number of threads to `requested`; -1: to the cores per rank minus one, at most 4. At 0, one thread
   // runs large computations only. With the engine's lock.
-  void SetMax(int64_t asked);
+  void SetMax(int64_t requested);
   void SetRanksOnHost(int ranks);
   // See Executor::Listener. With the engine's lock.
   void OnBacklog(bool large);
@@ -37,9 +37,9 @@ class CoderThreads {
   Registry& registry_;
   Executor& executor_;
   std::vector<std::thread> threads_;   // started when there is a backlog
-  int64_t asked_ = -1;
+  int64_t requested_ = -1;
   int ranks_on_host_ = 1;
-  size_t most_ = 0;
+  size_t max_threads_ = 0;
   std::condition_variable wake_;
 };
 

@@ -27,24 +27,24 @@ void DeadlockDetector::IfOneByOne(std::function<void()> then) {
   });
 }
 
-Standing DeadlockDetector::StandingTowards(const Operation& op, int peer) const {
+WaitForEdge DeadlockDetector::EdgeTowards(const Operation& op, int peer) const {
   const MessageEnds& ends = op.ends;
-  Standing standing;
+  WaitForEdge edge;
   for (size_t i = 0; i < op.waiting.size(); ++i) {
     const PlannedTask& task = op.plan->tasks[i];
     if (!op.waiting[i] || task.kind != TaskKind::kSend || task.peer != peer) continue;
-    standing.sent = ends.sent;
-    standing.sent_tag = static_cast<int64_t>(op.header.iteration);
+    edge.sent = ends.sent;
+    edge.sent_tag = static_cast<int64_t>(op.header.iteration);
   }
   if (ends.AwaitsMessage() && (ends.source == peer || ends.source == OpSpec::kAnySource)) {
-    standing.receives = ends.source == peer;
-    standing.arrived = messages_.Arrived(*op.endpoint, peer);
-    standing.receive_tag = ends.tag;
+    edge.receives = ends.source == peer;
+    edge.arrived = messages_.Arrived(*op.endpoint, peer);
+    edge.receive_tag = ends.tag;
   }
-  return standing;
+  return edge;
 }
 
-void DeadlockDetector::Ask(const Operation& op) {
+void DeadlockDetector::Probe(const Operation& op) {
   SendProbes(op, /*alone=*/false);
   if (!IsAlone(op)) return;
   IfOneByOne([this, key = op.key] {
@@ -68,84 +68,84 @@ void DeadlockDetector::SendProbes(const Operation& op, bool alone) {
     header.iteration = op.key.iteration;
     header.destination = member;
     header.tag = 0;
-    Standing standing = StandingTowards(op, member);
-    standing.alone = alone;
-    wire_.Notify(comm.processes[member], header, standing.ToBytes());
+    WaitForEdge edge = EdgeTowards(op, member);
+    edge.alone = alone;
+    router_.Notify(comm.processes[member], header, edge.ToBytes());
   }
 }
 
-bool DeadlockDetector::HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const {
-  const bool took = standing.sent == 0 ||
-                    messages_.IsTaken(endpoint, peer, standing.sent);
-  const bool sent = standing.sent != 0 ||
-                    messages_.Sent(endpoint, peer) > standing.arrived;
+bool DeadlockDetector::HasServed(const Endpoint& endpoint, int peer, const WaitForEdge& edge) const {
+  const bool took = edge.sent == 0 ||
+                    messages_.IsTaken(endpoint, peer, edge.sent);
+  const bool sent = edge.sent != 0 ||
+                    messages_.Sent(endpoint, peer) > edge.arrived;
   return took && sent;
 }
 
-bool DeadlockDetector::HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const {
-  const bool untaken = standing.sent != 0 &&
-                       messages_.IsUntaken(endpoint, peer, standing.sent);
-  const bool unsent = standing.receives != 0 &&
-                      messages_.Sent(endpoint, peer) == standing.arrived;
+bool DeadlockDetector::Blocks(const Endpoint& endpoint, int peer, const WaitForEdge& edge) const {
+  const bool untaken = edge.sent != 0 &&
+                       messages_.IsUntaken(endpoint, peer, edge.sent);
+  const bool unsent = edge.receives != 0 &&
+                      messages_.Sent(endpoint, peer) == edge.arrived;
   return untaken || unsent;
 }
 
 bool DeadlockDetector::HasCome(const Endpoint& endpoint, const Header& header,
                            std::span<const std::byte> payload) const {
   if (header.site != PointToPointMatching::kOperationSite) return HasComeTo(endpoint, header);
-  const std::optional<Standing> standing = Standing::FromBytes(payload);
-  return standing && HasServed(endpoint, header.source, *standing);
+  const std::optional<WaitForEdge> edge = WaitForEdge::FromBytes(payload);
+  return edge && HasServed(endpoint, header.source, *edge);
 }
 
 void DeadlockDetector::OnProbe(const Endpoint& endpoint, const Header& header,
                                      std::span<const std::byte> payload) {
   const Communicator& comm = *endpoint.communicator;
-  const std::optional<Standing> standing = Standing::FromBytes(payload);
-  if (!standing || header.source < 0 || header.source >= comm.size()) return;
+  const std::optional<WaitForEdge> edge = WaitForEdge::FromBytes(payload);
+  if (!edge || header.source < 0 || header.source >= comm.size()) return;
   Header answer = header;
   std::swap(answer.source, answer.destination);
-  if (HasServed(endpoint, header.source, *standing)) {
+  if (HasServed(endpoint, header.source, *edge)) {
     answer.type = MessageType::kPresent;
-    wire_.Notify(comm.processes[header.source], answer);
+    router_.Notify(comm.processes[header.source], answer);
     return;
   }
   // Report this rank's progress, which extends the prober's deadline (watchdog.h).
   answer.type = MessageType::kBehind;
   answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
-  wire_.Notify(comm.processes[header.source], answer);
-  if (!standing->alone || WhoWaitsFor(endpoint, header.source, *standing) == nullptr) return;
-  IfOneByOne([this, &endpoint, answer, peer = header.source, theirs = *standing]() mutable {
-    const Operation* const op = WhoWaitsFor(endpoint, peer, theirs);
+  router_.Notify(comm.processes[header.source], answer);
+  if (!edge->alone || FindWaiter(endpoint, header.source, *edge) == nullptr) return;
+  IfOneByOne([this, &endpoint, answer, peer = header.source, theirs = *edge]() mutable {
+    const Operation* const op = FindWaiter(endpoint, peer, theirs);
     if (op == nullptr) return;
-    Standing mine = StandingTowards(*op, peer);
+    WaitForEdge mine = EdgeTowards(*op, peer);
     mine.alone = 1;
     answer.type = MessageType::kBlocked;
     std::copy(std::begin(op->header.text), std::end(op->header.text), std::begin(answer.text));
-    wire_.Notify(endpoint.communicator->processes[peer], answer, mine.ToBytes());
+    router_.Notify(endpoint.communicator->processes[peer], answer, mine.ToBytes());
   });
 }
 
-const Operation* DeadlockDetector::WhoWaitsFor(const Endpoint& endpoint, int peer,
-                                           const Standing& standing) const {
-  if (!HoldsUp(endpoint, peer, standing)) return nullptr;
+const Operation* DeadlockDetector::FindWaiter(const Endpoint& endpoint, int peer,
+                                           const WaitForEdge& edge) const {
+  if (!Blocks(endpoint, peer, edge)) return nullptr;
   return operations_.FindIf([&](const Operation& op) {
     return !op.over() && !op.failed() && op.endpoint == &endpoint && op.ends.used && IsAlone(op) &&
-           StandingTowards(op, peer).Waits();
+           EdgeTowards(op, peer).Waits();
   });
 }
 
 void DeadlockDetector::OnBlocked(const Header& header, std::span<const std::byte> payload) {
-  const std::optional<Standing> theirs = Standing::FromBytes(payload);
+  const std::optional<WaitForEdge> theirs = WaitForEdge::FromBytes(payload);
   if (!theirs || !theirs->alone || !calls_one_by_one_) return;
-  IfOneByOne([this, header, standing = *theirs] {
+  IfOneByOne([this, header, edge = *theirs] {
     const Operation* const op = operations_.Find(MatchKey::Of(header));
     if (op == nullptr) return;
     Communicator& comm = *op->endpoint->communicator;
     const bool known = header.source >= 0 && header.source < comm.size();
-    if (!known || WhoWaitsFor(*op->endpoint, header.source, standing) != op) return;
+    if (!known || FindWaiter(*op->endpoint, header.source, edge) != op) return;
     const std::string me = comm.MemberName(op->endpoint->member);
     const std::string peer = comm.MemberName(header.source);
-    failures_.Break(comm,
+    failures_.Revoke(comm,
           {Code::kFailedPrecondition,
            "deadlock: " + me + " waits in " + *op->text + " for " + peer + "\n  and " + peer +
                " waits in " + TextOf(header) + " for " + me +

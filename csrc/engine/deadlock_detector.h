@@ -1,9 +1,9 @@
 // Detects that two ranks wait for each other's messages for ever.
 //
-// If an operation makes no progress for half a second, its rank sends a probe with the operation's Standing (its
+// If an operation makes no progress for half a second, its rank sends a probe with the operation's WaitForEdge (its
 // wait-for edge) to each rank that the operation waits for. The probed rank knows its own sends and receives, so it can
 // check whether the prober's operation needs a send or receive that the probed rank has not called. If the probed
-// rank's only open operation waits for the prober, the probed rank answers with the Standing of that operation
+// rank's only open operation waits for the prober, the probed rank answers with the WaitForEdge of that operation
 // (kBlocked), and the prober makes the same check. If both checks hold, and one thread of each program calls all
 // operations, neither rank can continue: each needs an operation that its peer calls only after its waiting one.
 #pragma once
@@ -19,23 +19,23 @@
 #include "execution/operations.h"
 #include "execution/workers.h"
 #include "matching/point_to_point_matching.h"
-#include "matching/standing.h"
-#include "transport/wire.h"
+#include "matching/wait_for_edge.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class DeadlockDetector {
  public:
-  DeadlockDetector(EngineLock* lock, Wire* wire, Executor* executor, PointToPointMatching* messages,
+  DeadlockDetector(EngineLock* lock, TransportRouter* router, Executor* executor, PointToPointMatching* messages,
                    Operations* operations, Workers* workers, Failures* failures)
-      : lock_(*lock), wire_(*wire), executor_(*executor), messages_(*messages), operations_(*operations),
+      : lock_(*lock), router_(*router), executor_(*executor), messages_(*messages), operations_(*operations),
         workers_(*workers), failures_(*failures) {}
 
   // Engine::SetCallsOneByOne.
   void SetCallsOneByOne(std::function<bool()> calls) { calls_one_by_one_ = std::move(calls); }
   // Probes the ranks that a waiting point-to-point operation waits for.
-  void Ask(const Operation& op);
+  void Probe(const Operation& op);
   void OnProbe(const Endpoint& endpoint, const Header& header, std::span<const std::byte> payload);
   void OnBlocked(const Header& header, std::span<const std::byte> payload);
   // Whether the endpoint has begun the prober's collective, or has done its part of the prober's send or receive.
@@ -49,23 +49,23 @@ class DeadlockDetector {
   // Calls `then` if one thread of the program calls all operations. Both run on a worker, because the check may wait
   // for the GIL.
   void IfOneByOne(std::function<void()> then);
-  Standing StandingTowards(const Operation& op, int peer) const;
+  WaitForEdge EdgeTowards(const Operation& op, int peer) const;
   void SendProbes(const Operation& op, bool alone);
   // Whether this member has done its part of an operation of `peer` with that standing: it has taken the message of
   // `peer`, or has sent one that had not arrived when `peer` made the standing. That message may still be in transit,
   // or may have another tag.
-  bool HasServed(const Endpoint& endpoint, int peer, const Standing& standing) const;
+  bool HasServed(const Endpoint& endpoint, int peer, const WaitForEdge& edge) const;
   // Whether an operation of `peer` with that standing can only continue after this member has called another operation.
   // Not the opposite of HasServed: both are false while the message of `peer` is in transit.
-  bool HoldsUp(const Endpoint& endpoint, int peer, const Standing& standing) const;
-  // Returns this member's operation that waits for `peer`, if no other operation is open here and HoldsUp is true.
+  bool Blocks(const Endpoint& endpoint, int peer, const WaitForEdge& edge) const;
+  // Returns this member's operation that waits for `peer`, if no other operation is open here and Blocks is true.
   // Otherwise null.
-  const Operation* WhoWaitsFor(const Endpoint& endpoint, int peer, const Standing& standing) const;
+  const Operation* FindWaiter(const Endpoint& endpoint, int peer, const WaitForEdge& edge) const;
   // Fails a receive from this rank itself if the rank has not sent the message. Call it only if `op` is alone.
   void CheckOwnMessages(Operation* op);
 
   EngineLock& lock_;
-  Wire& wire_;
+  TransportRouter& router_;
   Executor& executor_;
   PointToPointMatching& messages_;
   Operations& operations_;

@@ -58,17 +58,17 @@ Status Engine::Configure(int process, int processes) {
 
 Status Engine::UseRemote(const TransportFactory& make) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  if (impl_->wire_.HasRemote()) return Status::Ok();
+  if (impl_->router_.HasRemote()) return Status::Ok();
   Result<std::unique_ptr<Transport>> made = make(&impl_->peer_messages_);
   if (!made.ok()) return made.status();
-  impl_->wire_.SetRemote(std::move(*made));
-  if (impl_->wire_.remote()->PollsEvery() != Transport::kNever) impl_->progress_.Ensure();
+  impl_->router_.SetRemote(std::move(*made));
+  if (impl_->router_.remote()->PollsEvery() != Transport::kNever) impl_->progress_.Ensure();
   return Status::Ok();
 }
 
 void Engine::UseLibrary(std::unique_ptr<CollectiveLibrary> library) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  impl_->library_.Use(std::move(library), impl_->wire_.process(), impl_->registry_.processes());
+  impl_->library_.Use(std::move(library), impl_->router_.process(), impl_->registry_.processes());
 }
 
 void Engine::SetCallsOneByOne(std::function<bool()> calls_one_by_one) {
@@ -78,7 +78,7 @@ void Engine::SetCallsOneByOne(std::function<bool()> calls_one_by_one) {
 
 std::string Engine::RemoteName() const {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
-  const Transport* const remote = impl_->wire_.remote();
+  const Transport* const remote = impl_->router_.remote();
   return remote == nullptr ? "" : std::string(remote->name());
 }
 void Engine::SetInterruptJudge(std::function<bool()> is_held_up) {
@@ -127,10 +127,10 @@ Result<int> Engine::FindMember(CallSite& site, int64_t device) const {
   return (*endpoint)->member;
 }
 
-void Engine::Break(CallSite& site, int64_t device, const Status& why) {
+void Engine::Revoke(CallSite& site, int64_t device, const Status& why) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
   const Result<Endpoint*> endpoint = impl_->registry_.FindEndpoint(site.spec, device);
-  if (endpoint.ok()) impl_->failures_.Break(*(*endpoint)->communicator, why, true);
+  if (endpoint.ok()) impl_->failures_.Revoke(*(*endpoint)->communicator, why, true);
 }
 
 int64_t Engine::device_part_bytes() const {

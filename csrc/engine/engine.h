@@ -70,7 +70,7 @@ class Engine {
   Result<int> FindMember(CallSite& site, int64_t device) const;
   // Fails all operations on the communicator that a call of `site` on that device uses, on all ranks, with the error
   // `why`: this rank cannot run an operation that the other ranks wait for.
-  void Break(CallSite& site, int64_t device, const Status& why);
+  void Revoke(CallSite& site, int64_t device, const Status& why);
   // Returns the option device_part_bytes, for cuda/stage.
   int64_t device_part_bytes() const;
   // Sets the function that returns each launch's place (Call::place). It is called without a lock.

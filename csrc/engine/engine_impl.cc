@@ -48,25 +48,25 @@ void SetUpPages(const std::vector<Tensor>& results, bool huge_pages, bool retain
 
 Engine::Impl::Impl(int process, int processes)
     : registry_(process, processes),
-      wire_(process, std::make_unique<LocalTransport>(process, &peer_messages_)),
-      executor_(&wire_, this, &stats_),
+      router_(process, std::make_unique<LocalTransport>(process, &peer_messages_)),
+      executor_(&router_, this, &stats_),
       library_(&executor_),
-      messages_(&wire_),
+      messages_(&router_),
       workers_(kMaxWorkers),
-      step_(&wire_, &library_, &executor_),
-      failures_(&lock_, &registry_, &wire_, &executor_, &matcher_, &messages_, &operations_),
-      point_to_point_(&options_, &wire_, &executor_, &messages_, &operations_),
-      deadlocks_(&lock_, &wire_, &executor_, &messages_, &operations_, &workers_, &failures_),
-      comparison_(&options_, &wire_, &matcher_, &failures_, [this](Operation* op) { Begin(op); }),
-      peer_messages_(&options_, &registry_, &wire_, &executor_, &matcher_, &operations_, &failures_,
+      step_(&router_, &library_, &executor_),
+      failures_(&lock_, &registry_, &router_, &executor_, &matcher_, &messages_, &operations_),
+      point_to_point_(&options_, &router_, &executor_, &messages_, &operations_),
+      deadlocks_(&lock_, &router_, &executor_, &messages_, &operations_, &workers_, &failures_),
+      comparison_(&options_, &router_, &matcher_, &failures_, [this](Operation* op) { Begin(op); }),
+      peer_messages_(&options_, &registry_, &router_, &executor_, &matcher_, &operations_, &failures_,
                      &point_to_point_, &deadlocks_, &comparison_),
       stranded_(&lock_, &executor_, &matcher_, &operations_),
       interrupts_(&lock_, &executor_, &operations_, &workers_),
-      watchdog_(&options_, &wire_, &executor_, &matcher_, &operations_, &workers_, &failures_, &deadlocks_,
+      watchdog_(&options_, &router_, &executor_, &matcher_, &operations_, &workers_, &failures_, &deadlocks_,
                 &stranded_, &interrupts_),
-      progress_(&lock_, &wire_, &executor_, &library_, &operations_, &step_, &watchdog_),
+      progress_(&lock_, &router_, &executor_, &library_, &operations_, &step_, &watchdog_),
       coders_(&lock_, &registry_, &executor_),
-      membership_(&lock_, &registry_, &wire_, &failures_, &progress_, &coders_),
+      membership_(&lock_, &registry_, &router_, &failures_, &progress_, &coders_),
       measurements_(&lock_, &stats_, &calls_, &executor_.trace()),
       huge_pages_(options_.huge_pages),
       retain_memory_(options_.retain_memory) {
@@ -94,7 +94,7 @@ Result<Endpoint*> Engine::Impl::EndpointOf(CallSite& site, int64_t device) {
   Result<Endpoint*> endpoint = registry_.FindEndpoint(site.spec, device);
   if (endpoint.ok()) {
     site.endpoints[device] = *endpoint;
-    failures_.BreakIfLost(*(*endpoint)->communicator);
+    failures_.RevokeIfMemberFailed(*(*endpoint)->communicator);
   }
   return endpoint;
 }
@@ -109,13 +109,13 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
     return Status(Code::kFailedPrecondition,
                   *site.text + ": communicator '" + comm.name + "' has been freed");
   }
-  if (comm.lost) return Status(comm.broken.code(), *site.text + ": " + comm.broken.message());
-  if (!comm.broken.ok()) {
-    return Status(comm.broken.code(), *site.text + ": the communicator cannot be used "
-                                          "after an earlier error: " + comm.broken.message());
+  if (comm.member_failed) return Status(comm.revoked.code(), *site.text + ": " + comm.revoked.message());
+  if (!comm.revoked.ok()) {
+    return Status(comm.revoked.code(), *site.text + ": the communicator cannot be used "
+                                          "after an earlier error: " + comm.revoked.message());
   }
   if (Status status = library_.Check(site.spec, comm); !status.ok()) {
-    failures_.Break(comm, status, true);
+    failures_.Revoke(comm, status, true);
     return status;
   }
   if (site.program != nullptr) CloseProgram(*site.program);
@@ -134,7 +134,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   } else if (plan == nullptr || ragged) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, options_);
     if (!made.ok()) {
-      failures_.Break(comm, made.status(), true);
+      failures_.Revoke(comm, made.status(), true);
       return made.status();
     }
     plan = known_plan = *made;
@@ -145,7 +145,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   else posted = matcher_.Post(site, endpoint, call);
   if (posted.overlaps) {
     const Status overlaps = OverlapError(endpoint, *site.text);
-    failures_.Break(comm, overlaps, true);
+    failures_.Revoke(comm, overlaps, true);
     return overlaps;
   }
   Operation* const op = operations_.Insert(posted.key, comm.remote);
@@ -154,7 +154,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
                        site.spec.ToString() + ": two operations of one launch have the same "
                        "identity. Several threads run the same program at once; give each a "
                        "communicator of its own (comm.duplicate)");
-    failures_.Break(comm, twice, true);
+    failures_.Revoke(comm, twice, true);
     return twice;
   }
   op->endpoint = &endpoint;
@@ -165,7 +165,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   op->plan = std::move(plan);
   op->call = std::move(call);
   op->caller.row = RowOf(site);
-  op->liveness.begun = op->liveness.last_progress = op->liveness.asked_at = Clock::now();
+  op->liveness.begun = op->liveness.last_progress = op->liveness.probed_at = Clock::now();
   FillHeader(op, site);
   op->in_program_order = messages || site.spec.ordered;
   if (messages) point_to_point_.Join(op, site);
@@ -178,21 +178,21 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
     op->phase = Operation::Phase::kComparing;
     comparison->held.push_back(op);
   }
-  if (posted.new_launch && options_.check_programs && comm.broken.ok()) {
+  if (posted.new_launch && options_.check_programs && comm.revoked.ok()) {
     if (const Arrival* arrival = matcher_.FindOtherLaunch(endpoint, *posted.launch)) {
       const Header header = arrival->header;  // copied, because RefuseOtherLaunch drops the arrival
       const std::vector<std::byte> payload = arrival->payload;
       peer_messages_.RefuseOtherLaunch(endpoint, *posted.launch, header, payload);
     }
   }
-  if (comparison != nullptr && comm.broken.ok()) comparison_.Compare(endpoint, *comparison);
+  if (comparison != nullptr && comm.revoked.ok()) comparison_.Compare(endpoint, *comparison);
   return op;
 }
 
 void Engine::Impl::FillHeader(Operation* op, const CallSite& site) const {
   Header& h = op->header;
   h = site.header;
-  const auto& values = op->call.carried.empty() ? op->call.inputs : op->call.carried;
+  const auto& values = op->call.residuals_in.empty() ? op->call.inputs : op->call.residuals_in;
   if (!values.empty()) h.dtype = static_cast<uint8_t>(values[0].dtype);
   h.communicator = op->key.communicator;
   h.thread = op->key.thread;
@@ -207,7 +207,7 @@ void Engine::Impl::FillHeader(Operation* op, const CallSite& site) const {
     h.place = StepOf(op->call.place);
   }
   h.source = op->endpoint->member;
-  h.source_process = wire_.process();
+  h.source_process = router_.process();
   h.total_bytes = op->plan->total_bytes;
 }
 
@@ -219,7 +219,7 @@ void Engine::Impl::Begin(Operation* op) {
   executor_.Begin(op);
   for (Arrival& a : arrivals) {
     if (op->failed() || op->over()) {
-      wire_.Discard(a.announced);
+      router_.Discard(a.announced);
       continue;
     }
     peer_messages_.Deliver(IncomingMessage(a));
@@ -247,7 +247,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   }
   Operation* const op = *posted;
   // Return the credit of unexpected messages that this operation has taken: their sender may wait for it.
-  wire_.Settle();
+  router_.ReturnCredit();
   if (!op->over()) {
     Drive(op, lock);
     if (op->remote) progress_.OnPolledElsewhere();
@@ -256,7 +256,7 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
     Status status = std::move(op->status);
     Recycle(op);
     // Driving it may have left work, or messages to other endpoints of this process.
-    if (!operations_.empty() && (executor_.HasWork() || wire_.HasLocalMessages())) {
+    if (!operations_.empty() && (executor_.HasWork() || router_.HasLocalMessages())) {
       lock_.wake.notify_one();
     }
     return status;
@@ -368,30 +368,30 @@ void Engine::Impl::LeaveLibrary(std::unique_lock<std::mutex>& lock) {
   if (!library_.HasRunning()) return;
   const Status why(Code::kUnavailable, "the process has ended while MPI ran an operation");
   // XLA frees the memory of these operations when they end, so MPI must not continue.
-  if (wire_.HasRemote()) wire_.remote()->Freeze(why);
-  library_.Freeze(why);
+  if (router_.HasRemote()) router_.remote()->Quiesce(why);
+  library_.Quiesce(why);
 }
 
 void Engine::Impl::Shutdown() {
   std::unique_lock<std::mutex> lock(lock_.mutex);
   if (lock_.stopped) return;
   lock_.stopped = true;
-  // Break all communicators. Ranks in a communicator with an open operation are notified at once; other ranks get the
+  // Revoke all communicators. Ranks in a communicator with an open operation are notified at once; other ranks get the
   // error when they probe this one.
   std::set<const Communicator*> busy;
   double patience_seconds = options_.timeout_seconds;
-  if (failures_.announced() || !failures_.peers().gone().empty()) {
+  if (failures_.announced() || !failures_.peers().failed().empty()) {
     patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
   }
-  const std::string me = "rank " + std::to_string(wire_.process()) + " of the world";
+  const std::string me = "rank " + std::to_string(router_.process()) + " of the world";
   operations_.Each([&](const Operation& op) {
     if (!op.over()) busy.insert(op.endpoint->communicator);
   });
   for (Communicator* comm : registry_.All()) {
-    if (!comm->broken.ok()) {
+    if (!comm->revoked.ok()) {
       patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
     }
-    failures_.Break(*comm, {Code::kAborted, me + " has ended its program"},
+    failures_.Revoke(*comm, {Code::kAborted, me + " has ended its program"},
           busy.contains(comm) && !failures_.announced());
   }
   lock_.wake.notify_all();
@@ -403,7 +403,7 @@ void Engine::Impl::Shutdown() {
   LeaveLibrary(lock);
   const milliseconds patience(static_cast<int64_t>(patience_seconds * 1000));
   // Closing ends the last transfers and so the last operations.
-  wire_.Close(patience);
+  router_.Close(patience);
   lock.unlock();
   workers_.Stop();
 }

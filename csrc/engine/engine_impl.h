@@ -34,7 +34,7 @@
 #include "matching/matcher.h"
 #include "matching/point_to_point_matching.h"
 #include "matching/registry.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
@@ -83,7 +83,7 @@ class Engine::Impl final : private Executor::Listener {
   Stats stats_{};
   CallLog calls_;
   Registry registry_;
-  Wire wire_;
+  TransportRouter router_;
   Executor executor_;
   LibraryOperations library_;
   Matcher matcher_;

@@ -14,7 +14,7 @@ constexpr const char* kAdvice = ". The others can go on: comm.shrink()";
 constexpr size_t kLongestAbortText = kAlongBytes - 256;  // 256: for the reporter's name
 
 std::string AbortText(const Communicator& comm) {
-  std::string text = comm.broken.message().substr(0, kLongestAbortText);
+  std::string text = comm.revoked.message().substr(0, kLongestAbortText);
   if (!comm.endpoints.empty()) {
     text += "\n  (reported by " + comm.MemberName(comm.endpoints.front()->member) + ")";
   }
@@ -25,11 +25,11 @@ std::string AbortText(const Communicator& comm) {
 
 void Failures::OnFailed(Operation* op) {
   Communicator& comm = *op->endpoint->communicator;
-  if (!comm.broken.ok()) return;
+  if (!comm.revoked.ok()) return;
   const int64_t run_id = op->call.run_id;
   if (!comm.remote && failed_runs_.Find(run_id) != nullptr) return;
   const Status why = op->status = {op->status.code(), *op->text + ": " + op->status.message()};
-  if (comm.remote || op->launch == nullptr) Break(comm, why, true);
+  if (comm.remote || op->launch == nullptr) Revoke(comm, why, true);
   FailRun(run_id, why);
 }
 
@@ -45,38 +45,38 @@ void Failures::FailRun(int64_t run_id, const Status& why) {
         const Communicator* const comm = registry_.Find(kept.communicator);
         return comm != nullptr && !comm->remote && kept.run == run;
       },
-      [this](Announced announced) { wire_.Discard(announced); });
+      [this](Announced announced) { router_.Discard(announced); });
 }
 
-void Failures::Break(Communicator& comm, const Status& why, bool tell) {
-  if (!comm.broken.ok()) return;
-  comm.broken = why;
+void Failures::Revoke(Communicator& comm, const Status& why, bool tell) {
+  if (!comm.revoked.ok()) return;
+  comm.revoked = why;
   for (const auto& endpoint : comm.endpoints) {
     for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();   // the operations fail below
   }
-  if (tell) TellBroken(comm);
+  if (tell) ReportRevoked(comm);
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
     return op.endpoint->communicator == &comm && !op.over();
   });
   operations_.EachOf(hit, [&](Operation& op) {
     // If a process was lost, no operation failed first, so each error names its own operation.
-    executor_.Fail(&op, comm.lost ? Status(why.code(), *op.text + ": " + why.message()) : why);
+    executor_.Fail(&op, comm.member_failed ? Status(why.code(), *op.text + ": " + why.message()) : why);
   });
   // Discard messages last: discarding a payload completes its send, so senders in this process must be marked as failed
   // before.
   DropMessages(comm.id);
 }
 
-void Failures::TellBroken(const Communicator& comm) {
+void Failures::ReportRevoked(const Communicator& comm) {
   const Header header = AbortHeader(comm);
   const std::string text = AbortText(comm);
   for (int process : std::set<int>(comm.processes.begin(), comm.processes.end())) {
-    if (process != wire_.process()) wire_.Notify(process, header, text);
+    if (process != router_.process()) router_.Notify(process, header, text);
   }
 }
 
 void Failures::DropMessages(uint64_t communicator) {
-  const auto discard = [this](Announced announced) { wire_.Discard(announced); };
+  const auto discard = [this](Announced announced) { router_.Discard(announced); };
   matcher_.early().Drop(
       [&](const Header& kept) { return kept.communicator == communicator; }, discard);
   messages_.Drop(communicator, discard);
@@ -88,20 +88,20 @@ Header Failures::AbortHeader(const Communicator& comm) const {
   header.communicator = comm.id;
   header.destination = -1;
   header.source = -1;
-  header.source_process = wire_.process();
+  header.source_process = router_.process();
   return header;
 }
 
-void Failures::TellWhyBroken(const Communicator& comm, const Header& asked) {
-  if (asked.source < 0 || asked.source >= comm.size()) return;
-  const int process = comm.processes[asked.source];
-  if (process != wire_.process()) wire_.Notify(process, AbortHeader(comm), AbortText(comm));
+void Failures::AnswerRevoked(const Communicator& comm, const Header& probe) {
+  if (probe.source < 0 || probe.source >= comm.size()) return;
+  const int process = comm.processes[probe.source];
+  if (process != router_.process()) router_.Notify(process, AbortHeader(comm), AbortText(comm));
 }
 
 void Failures::OnAbort(const Header& header, std::span<const std::byte> payload) {
   const Status why(Code::kAborted, std::string(TextOf(payload)));
   if (Communicator* const comm = registry_.Find(header.communicator)) {
-    return Break(*comm, why, false);
+    return Revoke(*comm, why, false);
   }
   registry_.BreakUnborn(header.communicator, why);
   DropMessages(header.communicator);
@@ -116,8 +116,8 @@ Status Failures::Free(Communicator& comm) {
                 " is running on it: wait for its result first (jax.block_until_ready)"};
   }
   const int own = comm.endpoints.empty() ? -1 : comm.endpoints.front()->member;
-  if (comm.broken.ok()) {
-    comm.broken = {Code::kAborted, (own < 0 ? "a rank" : comm.MemberName(own)) +
+  if (comm.revoked.ok()) {
+    comm.revoked = {Code::kAborted, (own < 0 ? "a rank" : comm.MemberName(own)) +
                                        " has freed the communicator (Communicator.free)"};
   }
   registry_.Free(comm);
@@ -125,80 +125,80 @@ Status Failures::Free(Communicator& comm) {
   return Status::Ok();
 }
 
-void Failures::OnPeerLost(int process, const Status& why) {
-  if (process >= 0) return Lose(process, why, true, true);
+void Failures::OnPeerFailed(int process, const Status& why) {
+  if (process >= 0) return MarkFailed(process, why, true, true);
   // A message was so corrupt that its sender is unknown.
   std::set<Communicator*> affected;
   operations_.Each([&](const Operation& op) { affected.insert(op.endpoint->communicator); });
-  for (Communicator* comm : affected) Break(*comm, why, true);
+  for (Communicator* comm : affected) Revoke(*comm, why, true);
 }
 
-void Failures::OnGone(const Header& header, std::span<const std::byte> payload) {
+void Failures::OnProcessFailed(const Header& header, std::span<const std::byte> payload) {
   const int process = header.root;
   if (process < 0 || process >= registry_.processes()) return;
   // Ignore reports from a process that counts as dead: it may have been stopped and, on waking, have timed out all
   // others.
-  const Peers::Gone* const teller = peers_.Find(header.source_process);
+  const Peers::Failure* const teller = peers_.Find(header.source_process);
   if (teller != nullptr && teller->dead) return;
   const bool itself = process == header.source_process;
   if (!itself && group_agrees_) return Report(process, std::string(TextOf(payload)));
-  Lose(process, {Code::kAborted, std::string(TextOf(payload))}, !itself, false);
+  MarkFailed(process, {Code::kAborted, std::string(TextOf(payload))}, !itself, false);
 }
 
-void Failures::Lose(int process, const Status& why, bool dead, bool first_hand) {
-  if (process == wire_.process()) return;
-  if (!peers_.Lose(process, why, dead)) return;
-  if (first_hand) TellGone(process, why.message());
-  for (Communicator* comm : registry_.All()) BreakIfLost(*comm);
+void Failures::MarkFailed(int process, const Status& why, bool dead, bool first_hand) {
+  if (process == router_.process()) return;
+  if (!peers_.MarkFailed(process, why, dead)) return;
+  if (first_hand) ReportFailed(process, why.message());
+  for (Communicator* comm : registry_.All()) RevokeIfMemberFailed(*comm);
 }
 
 void Failures::Report(int process, const std::string& why) {
-  if (process == wire_.process() || peers_.Find(process) != nullptr) return;
+  if (process == router_.process() || peers_.Find(process) != nullptr) return;
   peers_.Report(process, why);
   for (Communicator* comm : registry_.All()) {
-    if (!comm->broken.ok() || std::ranges::find(comm->processes, process) == comm->processes.end()) continue;
-    comm->lost = true;
-    Break(*comm, {Code::kAborted, why + kAdvice}, false);
+    if (!comm->revoked.ok() || std::ranges::find(comm->processes, process) == comm->processes.end()) continue;
+    comm->member_failed = true;
+    Revoke(*comm, {Code::kAborted, why + kAdvice}, false);
   }
 }
 
-void Failures::SetGone(int process, const std::string& why) {
-  Lose(process, {Code::kUnavailable, why}, true, false);
-  if (wire_.HasRemote()) wire_.remote()->Disconnect(process);
+void Failures::SetFailed(int process, const std::string& why) {
+  MarkFailed(process, {Code::kUnavailable, why}, true, false);
+  if (router_.HasRemote()) router_.remote()->Disconnect(process);
 }
 
-void Failures::TellGone(int process, const std::string& why) {
+void Failures::ReportFailed(int process, const std::string& why) {
   Header header;
-  header.type = MessageType::kGone;
+  header.type = MessageType::kProcessFailed;
   header.root = process;
   header.source = header.destination = -1;
-  const int own = header.source_process = wire_.process();
+  const int own = header.source_process = router_.process();
   for (int other = 0; other < registry_.processes(); ++other) {
-    const Peers::Gone* const gone = peers_.Find(other);
-    if (other == own || other == process || (gone != nullptr && gone->dead)) continue;
-    wire_.Notify(other, header, why.substr(0, kLongestAbortText));
+    const Peers::Failure* const failure = peers_.Find(other);
+    if (other == own || other == process || (failure != nullptr && failure->dead)) continue;
+    router_.Notify(other, header, why.substr(0, kLongestAbortText));
   }
 }
 
 void Failures::Announce(const std::string& how) {
   if (lock_.stopped || announced_ || registry_.processes() == 1) return;
   announced_ = true;
-  const int own = wire_.process();
-  TellGone(own, "rank " + std::to_string(own) + " of the world " + how);
+  const int own = router_.process();
+  ReportFailed(own, "rank " + std::to_string(own) + " of the world " + how);
 }
 
-void Failures::BreakIfLost(Communicator& comm) {
-  if (peers_.gone().empty() || !comm.broken.ok()) return;
+void Failures::RevokeIfMemberFailed(Communicator& comm) {
+  if (peers_.failed().empty() || !comm.revoked.ok()) return;
   for (int process : comm.processes) {
-    const Peers::Gone* const gone = peers_.Find(process);
-    if (gone == nullptr) continue;
-    comm.lost = true;
-    return Break(comm, {gone->why.code(), gone->why.message() + kAdvice}, false);
+    const Peers::Failure* const failure = peers_.Find(process);
+    if (failure == nullptr) continue;
+    comm.member_failed = true;
+    return Revoke(comm, {failure->why.code(), failure->why.message() + kAdvice}, false);
   }
 }
 
 void Failures::ReadNews() {
-  for (int i = 0; i < kMaxPolls && lock_.polling_callers == 0 && !lock_.stopped && wire_.Poll(); ++i) {
+  for (int i = 0; i < kMaxPolls && lock_.polling_callers == 0 && !lock_.stopped && router_.Poll(); ++i) {
   }
 }
 
@@ -206,8 +206,8 @@ void Failures::LookForDead() {
   ReadNews();   // a dead process may have sent the reason before it died
   if (lock_.stopped) return;
   for (int process : peers_.FindDead()) {
-    if (wire_.HasRemote()) wire_.remote()->OnProcessDied(process);
-    Lose(process,
+    if (router_.HasRemote()) router_.remote()->OnProcessDied(process);
+    MarkFailed(process,
          {Code::kUnavailable, "rank " + std::to_string(process) +
                                   " of the world has died: its process was killed, or ended "
                                   "without a report"},

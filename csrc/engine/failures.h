@@ -18,16 +18,16 @@
 #include "matching/matcher.h"
 #include "matching/point_to_point_matching.h"
 #include "matching/registry.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class Failures {
  public:
-  Failures(EngineLock* lock, Registry* registry, Wire* wire, Executor* executor, Matcher* matcher,
+  Failures(EngineLock* lock, Registry* registry, TransportRouter* router, Executor* executor, Matcher* matcher,
            PointToPointMatching* messages, Operations* operations)
-      : lock_(*lock), registry_(*registry), wire_(*wire), executor_(*executor), matcher_(*matcher),
+      : lock_(*lock), registry_(*registry), router_(*router), executor_(*executor), matcher_(*matcher),
         messages_(*messages), operations_(*operations) {}
 
   // Spreads the failure of an operation. Breaks its communicator if some members are in other processes or if the
@@ -36,24 +36,24 @@ class Failures {
   void OnFailed(Operation* op);
   // Fails all operations on the communicator, current and future. `tell`: reports the error to the other members, which
   // do the same.
-  void Break(Communicator& comm, const Status& why, bool tell);
+  void Revoke(Communicator& comm, const Status& why, bool tell);
   // Reports to the other members why the communicator is broken.
-  void TellBroken(const Communicator& comm);
-  void BreakIfLost(Communicator& comm);
+  void ReportRevoked(const Communicator& comm);
+  void RevokeIfMemberFailed(Communicator& comm);
   // Returns why a launch has failed within this process; null if it has not.
   const Status* FailedRun(int64_t run_id) const { return failed_runs_.Find(run_id); }
   // `run`: Header::run of a message of the launch.
   bool HasFailedRun(uint32_t run) const { return failed_runs_.Has(run); }
-  // Answers the probe `asked` with the error of the communicator: this rank will not begin the probed operation.
-  void TellWhyBroken(const Communicator& comm, const Header& asked);
+  // Answers the probe `probe` with the error of the communicator: this rank will not begin the probed operation.
+  void AnswerRevoked(const Communicator& comm, const Header& probe);
   // Frees the communicator. Returns an error if an operation on it is open.
   Status Free(Communicator& comm);
 
-  // Handle a report of a broken communicator (kAbort) or of a failed process (kGone).
+  // Handle a report of a broken communicator (kAbort) or of a failed process (kProcessFailed).
   void OnAbort(const Header& header, std::span<const std::byte> payload);
-  void OnGone(const Header& header, std::span<const std::byte> payload);
+  void OnProcessFailed(const Header& header, std::span<const std::byte> payload);
   // Handles a transport's report that `process` is lost; below 0: the transport does not know which process.
-  void OnPeerLost(int process, const Status& why);
+  void OnPeerFailed(int process, const Status& why);
 
   // Reports to all other processes that this one ends because of a failure. `how`: "has ended with ValueError: no".
   void Announce(const std::string& how);
@@ -63,7 +63,7 @@ class Failures {
   // Finds processes of this host that have died, and marks them failed.
   void LookForDead();
   // Marks a process as failed that ended before this one joined, or that the group has dropped.
-  void SetGone(int process, const std::string& why);
+  void SetFailed(int process, const std::string& why);
   // From now on the group agrees on its members (jaxccomp/_elastic/consensus.py). If process A then reports process B
   // as failed, the communicators with B break, but B is not marked as failed: A or B may be cut off.
   void LetGroupAgree() { group_agrees_ = true; }
@@ -81,14 +81,14 @@ class Failures {
   Header AbortHeader(const Communicator& comm) const;
   // Marks `process` as failed. `dead`: it no longer answers. `first_hand`: this process has detected the failure, so it
   // reports the failure to all other processes, which may wait for `process`.
-  void Lose(int process, const Status& why, bool dead, bool first_hand);
-  void TellGone(int process, const std::string& why);
+  void MarkFailed(int process, const Status& why, bool dead, bool first_hand);
+  void ReportFailed(int process, const std::string& why);
   // Handles a report of another process that `process` has failed: breaks the communicators with `process`.
   void Report(int process, const std::string& why);
 
   EngineLock& lock_;
   Registry& registry_;
-  Wire& wire_;
+  TransportRouter& router_;
   Executor& executor_;
   Matcher& matcher_;
   PointToPointMatching& messages_;

@@ -71,40 +71,40 @@ Status LibraryOperations::Check(const OpSpec& spec, const Communicator& comm) co
 
 void LibraryOperations::Start(Operation* op, TaskId task) {
   const Communicator& comm = *op->endpoint->communicator;
-  Team& team = teams_[&comm];
+  CommunicatorState& state = states_[&comm];
   if (op->plan->tasks[task].kind == TaskKind::kNumber) {
-    if (!team.id) team.id = NextId();
-    const IssueNumber number{.number = team.numbered++, .communicator = *team.id};
+    if (!state.id) state.id = NextId();
+    const IssueNumber number{.number = state.numbered++, .communicator = *state.id};
     std::memcpy(NumberOf(*op), &number, sizeof(number));
     return EndTask(op, task, Status::Ok());
   }
-  if (!frozen_.ok()) return EndTask(op, task, frozen_);
+  if (!quiesced_.ok()) return EndTask(op, task, quiesced_);
   const auto [number, id] = ReadNumber(*op);
-  if (!team.id) team.id = id;
-  if (id != *team.id) {
+  if (!state.id) state.id = id;
+  if (id != *state.id) {
     return EndTask(op, task, {Code::kDataLoss, "the first member names another MPI communicator (" + std::to_string(id) +
-                                                   ") than before (" + std::to_string(*team.id) + ")"});
+                                                   ") than before (" + std::to_string(*state.id) + ")"});
   }
-  if (number < team.next || !team.due.emplace(number, Due{op, task}).second) {
+  if (number < state.next || !state.queue.emplace(number, NumberedOperation{op, task}).second) {
     return EndTask(op, task, {Code::kDataLoss, "issue number " + std::to_string(number) +
                                                    " has come twice"});
   }
-  Advance(comm, team);
+  Advance(comm, state);
 }
 
-void LibraryOperations::Advance(const Communicator& comm, Team& team) {
+void LibraryOperations::Advance(const Communicator& comm, CommunicatorState& state) {
   // Look up the first operation each time, because Begin may end operations and so remove others from `due`.
-  while (!team.due.empty() && team.due.begin()->first == team.next) {
-    const Due due = team.due.begin()->second;
-    const bool reverse = due.op->plan->reverse;
-    Side& side = team.sides[reverse];
-    if (!side.ready) {
-      if (side.making == nullptr) Make(comm, team, reverse);
+  while (!state.queue.empty() && state.queue.begin()->first == state.next) {
+    const NumberedOperation next = state.queue.begin()->second;
+    const bool reverse = next.op->plan->reverse;
+    LibraryCommunicator& target = state.by_direction[reverse];
+    if (!target.ready) {
+      if (target.creation == nullptr) Make(comm, state, reverse);
       return;
     }
-    team.due.erase(team.due.begin());
-    ++team.next;
-    Begin(side, due);
+    state.queue.erase(state.queue.begin());
+    ++state.next;
+    Begin(target, next);
   }
 }
 
@@ -113,67 +113,68 @@ uint64_t LibraryOperations::NextId() {
   return 2 * (ids_++ * processes + process);
 }
 
-void LibraryOperations::Make(const Communicator& comm, Team& team, bool reverse) {
-  Side& side = team.sides[reverse];
-  side.making = std::make_shared<Making>();
-  ++making_;
+void LibraryOperations::Make(const Communicator& comm, CommunicatorState& state, bool reverse) {
+  LibraryCommunicator& target = state.by_direction[reverse];
+  target.creation = std::make_shared<Creation>();
+  ++creations_;
   std::vector<int> processes = comm.processes;
   if (reverse) std::ranges::reverse(processes);
   try {
     // Detached: if a rank has died, the library may never return.
-    std::thread([making = side.making, library = library_, processes = std::move(processes), id = *team.id + reverse] {
+    std::thread([creation = target.creation, library = library_, processes = std::move(processes),
+                 id = *state.id + reverse] {
       auto made = library->MakeCommunicator(processes, id);
-      const std::lock_guard<std::mutex> lock(making->mutex);
-      making->made = std::move(made);
-      making->over = true;
+      const std::lock_guard<std::mutex> lock(creation->mutex);
+      creation->made = std::move(made);
+      creation->over = true;
     }).detach();
   } catch (const std::system_error&) {   // TakeMade reports the error
-    side.making->made = Status(Code::kUnavailable, "no thread can be started to make an MPI communicator: the limit of "
-                                                   "processes and threads is reached (ulimit -u, pids.max)");
-    side.making->over = true;
+    target.creation->made = Status(Code::kUnavailable, "no thread can be started to make an MPI communicator: the "
+                                                       "limit of processes and threads is reached (ulimit -u, pids.max)");
+    target.creation->over = true;
   }
 }
 
 bool LibraryOperations::Poll() {
   if (library_ == nullptr) return false;
   bool any = false;
-  if (making_ > 0) {
-    for (auto& [comm, team] : teams_) {
-      for (Side& side : team.sides) any |= TakeMade(*comm, team, side);
+  if (creations_ > 0) {
+    for (auto& [comm, state] : states_) {
+      for (LibraryCommunicator& target : state.by_direction) any |= TakeMade(*comm, state, target);
     }
   }
   if (!running_.empty()) any |= library_->Poll();
   return any;
 }
 
-bool LibraryOperations::TakeMade(const Communicator& comm, Team& team, Side& side) {
-  if (side.making == nullptr || side.ready) return false;
+bool LibraryOperations::TakeMade(const Communicator& comm, CommunicatorState& state, LibraryCommunicator& target) {
+  if (target.creation == nullptr || target.ready) return false;
   Status status;
   {
-    const std::lock_guard<std::mutex> lock(side.making->mutex);
-    if (!side.making->over) return false;
-    status = side.making->made.status();
-    if (status.ok()) side.communicator = *side.making->made;
+    const std::lock_guard<std::mutex> lock(target.creation->mutex);
+    if (!target.creation->over) return false;
+    status = target.creation->made.status();
+    if (status.ok()) target.communicator = *target.creation->made;
   }
-  --making_;
-  side.ready = true;
+  --creations_;
+  target.ready = true;
   if (status.ok()) {
-    Advance(comm, team);
-  } else if (!team.due.empty()) {   // one error breaks the engine's communicator, which fails the other operations
-    const Due due = team.due.begin()->second;
-    team.due.erase(team.due.begin());
-    EndTask(due.op, due.task, status);
+    Advance(comm, state);
+  } else if (!state.queue.empty()) {   // one error breaks the engine's communicator, which fails the other operations
+    const NumberedOperation next = state.queue.begin()->second;
+    state.queue.erase(state.queue.begin());
+    EndTask(next.op, next.task, status);
   }
   return true;
 }
 
-void LibraryOperations::Begin(const Side& side, Due due) {
+void LibraryOperations::Begin(const LibraryCommunicator& target, NumberedOperation next) {
   Running& running = running_.emplace_back();
   running.owner = this;
-  running.what = due;
-  const std::vector<LibraryCall> calls = CallsOf(*due.op);
+  running.operation = next;
+  const std::vector<LibraryCall> calls = CallsOf(*next.op);
   running.left = calls.size() + 1;   // one more keeps `running` alive: each call may end at once
-  for (const LibraryCall& call : calls) library_->Start(side.communicator, call, &running);
+  for (const LibraryCall& call : calls) library_->Start(target.communicator, call, &running);
   running.Done(Status::Ok());
 }
 
@@ -183,31 +184,31 @@ void LibraryOperations::Running::Done(Status s) {
 }
 
 void LibraryOperations::End(Running* running) {
-  const Due due = running->what;
+  const NumberedOperation next = running->operation;
   Status status = std::move(running->status);
   running_.remove_if([&](const Running& each) { return &each == running; });
-  EndTask(due.op, due.task, std::move(status));
+  EndTask(next.op, next.task, std::move(status));
 }
 
 void LibraryOperations::OnFailed(Operation* op) {
-  const auto found = teams_.find(op->endpoint->communicator);
-  if (found == teams_.end()) return;
-  auto& due = found->second.due;
-  const auto mine = std::ranges::find_if(due, [&](const auto& each) { return each.second.op == op; });
-  if (mine == due.end()) return;
+  const auto found = states_.find(op->endpoint->communicator);
+  if (found == states_.end()) return;
+  auto& queue = found->second.queue;
+  const auto mine = std::ranges::find_if(queue, [&](const auto& each) { return each.second.op == op; });
+  if (mine == queue.end()) return;
   const TaskId task = mine->second.task;
-  due.erase(mine);
+  queue.erase(mine);
   EndTask(op, task, {Code::kAborted, "the operation has failed"});
 }
 
 bool LibraryOperations::IsRunning(const Operation& op) const {
-  return std::ranges::any_of(running_, [&](const Running& each) { return each.what.op == &op; });
+  return std::ranges::any_of(running_, [&](const Running& each) { return each.operation.op == &op; });
 }
 
-void LibraryOperations::Freeze(const Status& why) {
-  if (library_ == nullptr || !frozen_.ok()) return;
-  frozen_ = why;
-  library_->Freeze(why);
+void LibraryOperations::Quiesce(const Status& why) {
+  if (library_ == nullptr || !quiesced_.ok()) return;
+  quiesced_ = why;
+  library_->Quiesce(why);
 }
 
 }  // namespace jaxccomp

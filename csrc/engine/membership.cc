@@ -9,13 +9,13 @@
 #include "engine/failures.h"
 #include "engine/progress_thread.h"
 #include "matching/registry.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
 using Lock = std::lock_guard<std::mutex>;
 
-int Membership::process() const { return wire_.process(); }
+int Membership::process() const { return router_.process(); }
 
 int Membership::processes() const {
   const Lock lock(lock_.mutex);
@@ -37,8 +37,8 @@ void Membership::SetHosts(std::vector<int> hosts) {
 
 Status Membership::AddProcesses(const std::vector<std::string>& addresses) {
   const Lock lock(lock_.mutex);
-  if (!wire_.HasRemote()) return {Code::kFailedPrecondition, "no transport leads to other processes"};
-  Status added = wire_.remote()->AddProcesses(addresses);
+  if (!router_.HasRemote()) return {Code::kFailedPrecondition, "no transport leads to other processes"};
+  Status added = router_.remote()->AddProcesses(addresses);
   if (added.ok()) registry_.SetProcesses(registry_.processes() + static_cast<int>(addresses.size()));
   return added;
 }
@@ -59,16 +59,16 @@ void Membership::SetSystemProcesses(std::vector<SystemProcess> processes) {
   failures_.SetProcesses(std::move(processes));
 }
 
-void Membership::SetGone(int process, const std::string& why) {
+void Membership::SetFailed(int process, const std::string& why) {
   const Lock lock(lock_.mutex);
-  failures_.SetGone(process, why);
+  failures_.SetFailed(process, why);
 }
 
-std::map<int, Peers::Gone> Membership::FindGone() {
+std::map<int, Peers::Failure> Membership::FindFailed() {
   const Lock lock(lock_.mutex);
   failures_.LookForDead();
   progress_.OnPolledElsewhere();
-  return failures_.peers().gone();
+  return failures_.peers().failed();
 }
 
 void Membership::LetGroupAgree() {
@@ -89,7 +89,7 @@ void Membership::ForgetReports() {
 void Membership::Announce(const std::string& how) {
   const Lock lock(lock_.mutex);
   failures_.Announce(how);
-  if (failures_.announced() && wire_.HasRemote()) progress_.Ensure();
+  if (failures_.announced() && router_.HasRemote()) progress_.Ensure();
 }
 
 }  // namespace jaxccomp

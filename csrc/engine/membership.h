@@ -16,15 +16,15 @@ class CoderThreads;
 class Failures;
 class ProgressThread;
 class Registry;
-class Wire;
+class TransportRouter;
 struct EngineLock;
 
 // All members take the engine's lock.
 class Membership {
  public:
-  Membership(EngineLock* lock, Registry* registry, Wire* wire, Failures* failures, ProgressThread* progress,
-             CoderThreads* coders)
-      : lock_(*lock), registry_(*registry), wire_(*wire), failures_(*failures), progress_(*progress),
+  Membership(EngineLock* lock, Registry* registry, TransportRouter* router, Failures* failures,
+             ProgressThread* progress, CoderThreads* coders)
+      : lock_(*lock), registry_(*registry), router_(*router), failures_(*failures), progress_(*progress),
         coders_(*coders) {}
 
   int process() const;
@@ -44,7 +44,7 @@ class Membership {
   // engine checks that they live, and so notices a process that dies without a report.
   void SetSystemProcesses(std::vector<SystemProcess> processes);
   // Marks a process as failed that ended before this one joined, or that the group has dropped.
-  void SetGone(int process, const std::string& why);
+  void SetFailed(int process, const std::string& why);
   // The group agrees on its members from now on (Failures::LetGroupAgree).
   void LetGroupAgree();
   // Returns, by process, the error with which other processes have reported it as failed since ForgetReports. Leaves
@@ -52,7 +52,7 @@ class Membership {
   std::map<int, std::string> FindReported();
   void ForgetReports();
   // Polls the transports, then returns the processes that have failed or died.
-  std::map<int, Peers::Gone> FindGone();
+  std::map<int, Peers::Failure> FindFailed();
   // Reports to all other processes that this one ends because of a failure. Their operations with this process then
   // fail at once. `how`: "has ended with ValueError: no".
   void Announce(const std::string& how);
@@ -60,7 +60,7 @@ class Membership {
  private:
   EngineLock& lock_;
   Registry& registry_;
-  Wire& wire_;
+  TransportRouter& router_;
   Failures& failures_;
   ProgressThread& progress_;
   CoderThreads& coders_;

@@ -14,20 +14,20 @@ void PeerMessages::Deliver(const IncomingMessage& message) {
   const std::span<const std::byte> payload = message.payload;
   const Announced announced = message.announced;
   if (header.type == MessageType::kAbort) {
-    wire_.Discard(announced);
+    router_.Discard(announced);
     return failures_.OnAbort(header, payload);
   }
-  if (header.type == MessageType::kGone) {
-    wire_.Discard(announced);
-    return failures_.OnGone(header, payload);
+  if (header.type == MessageType::kProcessFailed) {
+    router_.Discard(announced);
+    return failures_.OnProcessFailed(header, payload);
   }
   Communicator* const comm = registry_.Find(header.communicator);
   Endpoint* const endpoint = comm == nullptr ? nullptr : comm->Find(header.destination);
-  if (comm != nullptr ? !comm->broken.ok() : registry_.IsBrokenUnborn(header.communicator)) {
-    wire_.Discard(announced);
+  if (comm != nullptr ? !comm->revoked.ok() : registry_.IsRevokedUnborn(header.communicator)) {
+    router_.Discard(announced);
     const bool asks = header.type == MessageType::kProbe || header.type == MessageType::kCheck;
     if (asks && endpoint != nullptr && !deadlocks_.HasCome(*endpoint, header, payload)) {
-      failures_.TellWhyBroken(*comm, header);
+      failures_.AnswerRevoked(*comm, header);
     }
     return;
   }
@@ -40,7 +40,7 @@ void PeerMessages::Deliver(const IncomingMessage& message) {
     return;
   }
   if (comm != nullptr && !comm->remote && failures_.HasFailedRun(header.run)) {
-    return wire_.Discard(announced);
+    return router_.Discard(announced);
   }
   if (header.type == MessageType::kPresent) return OnPresent(header);
   if (header.type == MessageType::kBehind) return OnBehind(header);
@@ -52,33 +52,33 @@ void PeerMessages::Deliver(const IncomingMessage& message) {
                            op->header.launched_by == header.launched_by;
   if (!same_launch && endpoint != nullptr && options_.check_programs &&
       endpoint->launches.FindDifference(header)) {
-    wire_.Discard(announced);
+    router_.Discard(announced);
     return RefuseOtherLaunch(*endpoint, *endpoint->launches.Find(header), header, payload);
   }
   if (here && header.signature != op->header.signature) {
-    wire_.Discard(announced);
+    router_.Discard(announced);
     return executor_.Fail(op, MismatchError(*op->endpoint, *op->text, header));
   }
   if (here && op->launch == nullptr && IsOfAnotherStep(op->header, header)) {
-    wire_.Discard(announced);
+    router_.Discard(announced);
     return executor_.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
   }
   if (header.type == MessageType::kProbe) {
     if (endpoint == nullptr) return;
-    if (endpoint->launches.HasLeft(header)) return failures_.Break(*comm, LeftError(*endpoint, header), true);
+    if (endpoint->launches.HasLeft(header)) return failures_.Revoke(*comm, LeftError(*endpoint, header), true);
     return OnProbe(*endpoint, header, here);
   }
   if (here && !op->held()) return executor_.Arrived(op, message);
   if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
-    wire_.Discard(announced);
+    router_.Discard(announced);
     const std::string* mine = endpoint->recent.Find(MatchKey::Of(header));
-    return failures_.Break(*comm,
+    return failures_.Revoke(*comm,
                  MismatchError(*endpoint, mine != nullptr ? *mine : "an operation that ended long ago",
                                header),
                  true);
   }
   // Also if this process has not created the communicator yet.
-  matcher_.early().Keep(message.Keep(&wire_));
+  matcher_.early().Keep(message.Keep(&router_));
   if (header.type != MessageType::kCheck || endpoint == nullptr) return;
   const auto compared = endpoint->comparisons.find(header.program_hash);
   if (compared != endpoint->comparisons.end()) comparison_.Compare(*endpoint, *compared->second);
@@ -89,15 +89,15 @@ void PeerMessages::RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch,
   switch (endpoint.launches.FindDifference(header).value_or(Launches::Difference::kProgram)) {
     case Launches::Difference::kProgram: break;
     case Launches::Difference::kThread:
-      return failures_.Break(*endpoint.communicator, ThreadError(endpoint, launch, header), true);
+      return failures_.Revoke(*endpoint.communicator, ThreadError(endpoint, launch, header), true);
     case Launches::Difference::kPlace:
-      return failures_.Break(*endpoint.communicator, PlaceError(endpoint, launch, header), true);
+      return failures_.Revoke(*endpoint.communicator, PlaceError(endpoint, launch, header), true);
     case Launches::Difference::kSkipped:
-      return failures_.Break(*endpoint.communicator, SkippedError(endpoint, launch, header), true);
+      return failures_.Revoke(*endpoint.communicator, SkippedError(endpoint, launch, header), true);
   }
   const std::string mine = launch.program->ListOf(*endpoint.communicator);
   const bool listed = header.type == MessageType::kCheck && !payload.empty();
-  failures_.Break(
+  failures_.Revoke(
       *endpoint.communicator,
       listed ? ProgramMismatch(endpoint, ListThatTravels(mine), header, TextOf(payload))
              : MismatchError(endpoint, "a program of" + HeadOf(mine), header),
@@ -115,7 +115,7 @@ void PeerMessages::OnProbe(const Endpoint& endpoint, const Header& header, bool 
   answer.type = came ? MessageType::kPresent : MessageType::kBehind;
   answer.total_bytes = static_cast<int64_t>(endpoint.recent.count());
   std::swap(answer.source, answer.destination);
-  wire_.Notify(comm.processes[header.source], answer);
+  router_.Notify(comm.processes[header.source], answer);
 }
 
 Operation* PeerMessages::FindAsker(const Header& answer) const {

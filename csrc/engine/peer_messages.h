@@ -14,17 +14,17 @@
 #include "execution/operations.h"
 #include "matching/matcher.h"
 #include "matching/registry.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class PeerMessages final : public Receiver {
  public:
-  PeerMessages(const Options* options, Registry* registry, Wire* wire, Executor* executor, Matcher* matcher,
-               Operations* operations, Failures* failures, PointToPoint* point_to_point,
+  PeerMessages(const Options* options, Registry* registry, TransportRouter* router, Executor* executor,
+               Matcher* matcher, Operations* operations, Failures* failures, PointToPoint* point_to_point,
                DeadlockDetector* deadlocks, ProgramComparison* comparison)
-      : options_(*options), registry_(*registry), wire_(*wire), executor_(*executor), matcher_(*matcher),
+      : options_(*options), registry_(*registry), router_(*router), executor_(*executor), matcher_(*matcher),
         operations_(*operations), failures_(*failures), point_to_point_(*point_to_point),
         deadlocks_(*deadlocks), comparison_(*comparison) {}
 
@@ -33,7 +33,7 @@ class PeerMessages final : public Receiver {
                  Announced announced) override {
     Deliver(IncomingMessage(header, payload, announced));
   }
-  void OnPeerLost(int process, const Status& why) override { failures_.OnPeerLost(process, why); }
+  void OnPeerFailed(int process, const Status& why) override { failures_.OnPeerFailed(process, why); }
 
   void Deliver(const IncomingMessage& message);
   // Breaks the communicator because the sender's launch with the number of `launch` is another one. `header` and
@@ -53,7 +53,7 @@ class PeerMessages final : public Receiver {
 
   const Options& options_;
   Registry& registry_;
-  Wire& wire_;
+  TransportRouter& router_;
   Executor& executor_;
   Matcher& matcher_;
   Operations& operations_;

@@ -29,17 +29,17 @@ uint64_t StartTimeOf(int64_t pid) {
   return state == 'Z' || state == 'X' ? 0 : start_time;
 }
 
-bool Peers::Lose(int process, const Status& why, bool dead) {
-  const auto [entry, is_new] = gone_.try_emplace(process, Gone{why, dead});
+bool Peers::MarkFailed(int process, const Status& why, bool dead) {
+  const auto [entry, is_new] = failed_.try_emplace(process, Failure{why, dead});
   if (is_new) return true;
   // Keep the first reason: a process may report the reason of its end and die afterwards.
   entry->second.dead |= dead;
   return false;
 }
 
-const Peers::Gone* Peers::Find(int process) const {
-  const auto found = gone_.find(process);
-  return found == gone_.end() ? nullptr : &found->second;
+const Peers::Failure* Peers::Find(int process) const {
+  const auto found = failed_.find(process);
+  return found == failed_.end() ? nullptr : &found->second;
 }
 
 std::vector<int> Peers::FindDead() {

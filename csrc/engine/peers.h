@@ -23,27 +23,27 @@ uint64_t StartTimeOf(int64_t pid);
 // Not thread-safe: used under the engine's lock.
 class Peers {
  public:
-  struct Gone {
+  struct Failure {
     Status why;
     bool dead = false;   // true: it no longer answers; false: it has reported its own end
   };
 
   void SetProcesses(std::vector<SystemProcess> processes) { processes_ = std::move(processes); }
   // Records a failed process. Returns false when this adds nothing to the record.
-  bool Lose(int process, const Status& why, bool dead);
+  bool MarkFailed(int process, const Status& why, bool dead);
   // Records that another process has lost `process`, which this one may still reach.
   void Report(int process, const std::string& why) { reported_.try_emplace(process, why); }
   const std::map<int, std::string>& reported() const { return reported_; }
   void ForgetReports() { reported_.clear(); }
   // Null if the process is not known to have gone.
-  const Gone* Find(int process) const;
-  const std::map<int, Gone>& gone() const { return gone_; }
+  const Failure* Find(int process) const;
+  const std::map<int, Failure>& failed() const { return failed_; }
   // Returns processes of this host that have died, each once. Takes a few microseconds a process.
   std::vector<int> FindDead();
 
  private:
   std::vector<SystemProcess> processes_;   // by number in the world
-  std::map<int, Gone> gone_;
+  std::map<int, Failure> failed_;
   std::map<int, std::string> reported_;    // by process: why another one has lost it
 };
 

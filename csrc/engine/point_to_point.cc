@@ -70,20 +70,20 @@ void PointToPoint::Give(const MatchKey& receiver, const IncomingMessage& message
   const Header& header = message.header;
   const Announced announced = message.announced;
   Operation* const op = operations_.Find(receiver);
-  if (op == nullptr || op->failed() || op->over()) return wire_.Discard(announced);
+  if (op == nullptr || op->failed() || op->over()) return router_.Discard(announced);
   if (header.signature != op->ends.receive_signature) {
     executor_.Fail(op, MessageMismatch(*op, header));
-    return wire_.Discard(announced);   // after Fail, because it completes the send
+    return router_.Discard(announced);   // after Fail, because it completes the send
   }
   if (IsOfAnotherStep(op->header, header)) {
     executor_.Fail(op, StepError(*op->endpoint, *op->text, op->header, header));
-    return wire_.Discard(announced);
+    return router_.Discard(announced);
   }
   if (op->ends.AwaitsMessage()) {
     Take(op, header);
     // Take may have ended the operation, and another one may have its memory now.
     const Operation* const still = operations_.Find(receiver);
-    if (still == nullptr || still->failed()) return wire_.Discard(announced);
+    if (still == nullptr || still->failed()) return router_.Discard(announced);
   }
   executor_.Arrived(op, message);
 }
@@ -109,7 +109,7 @@ void PointToPoint::Take(Operation* op, const Header& header) {
   const std::array<int32_t, 2> status = {header.source, static_cast<int32_t>(ends.from_tag)};
   Header word = header;
   word.source = op->endpoint->member;
-  word.source_process = wire_.process();
+  word.source_process = router_.process();
   word.tag = kStatusMessage;
   word.payload_bytes = sizeof(status);
   executor_.Arrived(op, IncomingMessage(word, std::as_bytes(std::span(status)), {}));

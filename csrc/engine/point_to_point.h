@@ -10,16 +10,16 @@
 #include "execution/operations.h"
 #include "matching/point_to_point_matching.h"
 #include "matching/program.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
 // All members need the engine's lock.
 class PointToPoint {
  public:
-  PointToPoint(const Options* options, Wire* wire, Executor* executor, PointToPointMatching* messages,
+  PointToPoint(const Options* options, TransportRouter* router, Executor* executor, PointToPointMatching* messages,
                Operations* operations)
-      : options_(*options), wire_(*wire), executor_(*executor), messages_(*messages), operations_(*operations)
+      : options_(*options), router_(*router), executor_(*executor), messages_(*messages), operations_(*operations)
         {}
 
   // Numbers the message that the operation sends, and fills in its header.
@@ -36,7 +36,7 @@ class PointToPoint {
   void Take(Operation* op, const Header& header);
 
   const Options& options_;
-  Wire& wire_;
+  TransportRouter& router_;
   Executor& executor_;
   PointToPointMatching& messages_;
   Operations& operations_;

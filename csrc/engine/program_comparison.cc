@@ -37,19 +37,19 @@ void ProgramComparison::Compare(Endpoint& endpoint, Comparison& comparison) {
       header.iteration = static_cast<uint64_t>(comparison.round);
       header.program_hash = comparison.program_hash;
       header.source = endpoint.member;
-      header.source_process = wire_.process();
+      header.source_process = router_.process();
       header.destination = comparison.To(endpoint.member, members);
       std::strncpy(header.text, "another program", sizeof(header.text) - 1);
       comparison.told = true;
-      if (!wire_.Notify(comm.processes[header.destination], header, comparison.list)) {
-        return failures_.Break(*endpoint.communicator, NoTransportTo(comm, header.destination), true);
+      if (!router_.Notify(comm.processes[header.destination], header, comparison.list)) {
+        return failures_.Revoke(*endpoint.communicator, NoTransportTo(comm, header.destination), true);
       }
     }
     const MatchKey key{comm.id, comparison.thread, comparison.launch, Comparison::kSite,
                        static_cast<uint64_t>(comparison.round), endpoint.member};
     const std::vector<Arrival> heard = matcher_.early().Take(key);
     if (heard.empty()) return;
-    for (const Arrival& arrival : heard) wire_.Discard(arrival.announced);
+    for (const Arrival& arrival : heard) router_.Discard(arrival.announced);
     ++comparison.round;
     comparison.told = false;
     comparison.passed = comparison.LastRoundIsOver(members);

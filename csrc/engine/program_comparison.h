@@ -9,7 +9,7 @@
 #include "engine/failures.h"
 #include "matching/comparison.h"
 #include "matching/matcher.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
@@ -17,9 +17,9 @@ namespace jaxccomp {
 class ProgramComparison {
  public:
   // `begin` is called with each waiting operation when its comparison has passed.
-  ProgramComparison(const Options* options, Wire* wire, Matcher* matcher, Failures* failures,
+  ProgramComparison(const Options* options, TransportRouter* router, Matcher* matcher, Failures* failures,
                     std::function<void(Operation*)> begin)
-      : options_(*options), wire_(*wire), matcher_(*matcher), failures_(*failures), begin_(std::move(begin)) {}
+      : options_(*options), router_(*router), matcher_(*matcher), failures_(*failures), begin_(std::move(begin)) {}
 
   // Returns the comparison that operations of that launch must wait for; null if it has passed or is not needed.
   Comparison* Pending(Endpoint& endpoint, Launch& launch);
@@ -28,7 +28,7 @@ class ProgramComparison {
 
  private:
   const Options& options_;
-  Wire& wire_;
+  TransportRouter& router_;
   Matcher& matcher_;
   Failures& failures_;
   const std::function<void(Operation*)> begin_;

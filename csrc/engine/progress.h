@@ -5,25 +5,25 @@
 
 #include "engine/library_operations.h"
 #include "execution/executor.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
 class Progress {
  public:
-  Progress(Wire* wire, LibraryOperations* library, Executor* executor)
-      : wire_(*wire), library_(*library), executor_(*executor) {}
+  Progress(TransportRouter* router, LibraryOperations* library, Executor* executor)
+      : router_(*router), library_(*library), executor_(*executor) {}
 
   // Polls transports and libraries, and runs ready tasks. Releases `lock` during a large computation. Returns
   // whether it has done anything.
   bool Step(std::unique_lock<std::mutex>& lock) {
-    bool any = wire_.Poll();
+    bool any = router_.Poll();
     any |= library_.Poll();
     return executor_.Run(lock) || any;
   }
 
  private:
-  Wire& wire_;
+  TransportRouter& router_;
   LibraryOperations& library_;
   Executor& executor_;
 };

@@ -56,7 +56,7 @@ void ProgressThread::Loop() {
   int64_t idle = 0;
   while (!lock_.stopped) {
     if (operations_.empty() && !executor_.HasWork()) {
-      if (wire_.HasRemote()) {
+      if (router_.HasRemote()) {
         IdlePoll(lock);
       } else {
         lock_.wake.wait(lock);
@@ -87,25 +87,25 @@ void ProgressThread::Loop() {
       sched_yield();
       lock.lock();
     } else if (library_.HasRunning() || !SleepUntilNews(lock, kWatchPause)) {
-      const bool transfers = wire_.HasRemoteTransfers() || library_.HasRunning();
+      const bool transfers = router_.HasRemoteTransfers() || library_.HasRunning();
       lock_.wake.wait_for(lock, idle < 1000 || transfers ? kTransferPause : 10 * kTransferPause);
     }
   }
 }
 
-bool ProgressThread::SleepUntilNews(std::unique_lock<std::mutex>& lock, milliseconds most) {
-  Transport* const remote = wire_.remote();
+bool ProgressThread::SleepUntilNews(std::unique_lock<std::mutex>& lock, milliseconds maximum) {
+  Transport* const remote = router_.remote();
   const int descriptor = remote == nullptr ? -1 : remote->EventDescriptor();
   if (descriptor < 0 || !remote->Arm()) return false;
   sleeps_ = true;
-  sleeps_long_ = most > kWatchPause;
-  lock_.wake.WaitFor(lock, most, descriptor);
+  sleeps_long_ = maximum > kWatchPause;
+  lock_.wake.WaitFor(lock, maximum, descriptor);
   sleeps_ = sleeps_long_ = false;
   return true;
 }
 
 void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
-  if (lock_.polling_callers == 0 && wire_.Poll()) {
+  if (lock_.polling_callers == 0 && router_.Poll()) {
     // Poll again: more messages may have come, such as an error behind hundreds of announcements.
     last_news_ = Clock::now();
     lock.unlock();
@@ -120,9 +120,9 @@ void ProgressThread::IdlePoll(std::unique_lock<std::mutex>& lock) {
   // Callers that make one call after another poll themselves, and each wake-up of this thread costs them time. So this
   // thread does not wait on the event descriptor while callers poll.
   const bool among_calls = std::exchange(polled_elsewhere_, false) || callers_poll;
-  const auto most = std::min(kLongestSleep, wire_.remote()->PollsEvery());
-  if (!among_calls && SleepUntilNews(lock, most)) return;
-  if (!wire_.HasRemoteTransfers()) {
+  const auto maximum = std::min(kLongestSleep, router_.remote()->PollsEvery());
+  if (!among_calls && SleepUntilNews(lock, maximum)) return;
+  if (!router_.HasRemoteTransfers()) {
     drops_since_ = {};
   } else {
     if (drops_since_ == Clock::time_point()) drops_since_ = now;

@@ -10,15 +10,15 @@
 #include "engine/watchdog.h"
 #include "execution/executor.h"
 #include "execution/operations.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
 class ProgressThread {
  public:
-  ProgressThread(EngineLock* lock, Wire* wire, Executor* executor, LibraryOperations* library,
+  ProgressThread(EngineLock* lock, TransportRouter* router, Executor* executor, LibraryOperations* library,
                  Operations* operations, Progress* progress, Watchdog* watchdog)
-      : lock_(*lock), wire_(*wire), executor_(*executor), library_(*library), operations_(*operations),
+      : lock_(*lock), router_(*router), executor_(*executor), library_(*library), operations_(*operations),
         progress_(*progress), watchdog_(*watchdog) {}
 
   // Starts the thread, unless it runs. Throws std::system_error. With the engine's lock.
@@ -46,10 +46,10 @@ class ProgressThread {
 
   // Sleeps until messages come or a caller of this process wakes it. Returns false at once if the transport has no
   // descriptor, or has messages.
-  bool SleepUntilNews(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most);
+  bool SleepUntilNews(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds maximum);
 
   EngineLock& lock_;
-  Wire& wire_;
+  TransportRouter& router_;
   Executor& executor_;
   LibraryOperations& library_;
   Operations& operations_;

@@ -27,14 +27,14 @@ void Wakeup::Notify() {
   [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof(one));
 }
 
-void Wakeup::WaitFor(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most,
+void Wakeup::WaitFor(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds maximum,
                      int descriptor) {
   if (event_ < 0) event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event_ < 0) most = std::min(most, kLongestUnnotifiedWait);
+  if (event_ < 0) maximum = std::min(maximum, kLongestUnnotifiedWait);
   pollfd news[] = {{descriptor, POLLIN, 0}, {event_, POLLIN, 0}};
   polls_ = true;
   lock.unlock();
-  poll(news, event_ < 0 ? 1 : 2, static_cast<int>(most.count()));
+  poll(news, event_ < 0 ? 1 : 2, static_cast<int>(maximum.count()));
   lock.lock();
   polls_ = false;
   uint64_t count = 0;

@@ -21,11 +21,11 @@ class Wakeup {
   void notify_all() { Notify(); }
   void wait(std::unique_lock<std::mutex>& lock) { condition_.wait(lock); }
   template <typename Rep, typename Period>
-  void wait_for(std::unique_lock<std::mutex>& lock, std::chrono::duration<Rep, Period> most) {
-    condition_.wait_for(lock, most);
+  void wait_for(std::unique_lock<std::mutex>& lock, std::chrono::duration<Rep, Period> maximum) {
+    condition_.wait_for(lock, maximum);
   }
   // As wait_for, but also returns when the descriptor is readable. Only one thread may call it at a time.
-  void WaitFor(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most, int descriptor);
+  void WaitFor(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds maximum, int descriptor);
 
  private:
   void Notify();

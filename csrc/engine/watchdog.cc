@@ -18,7 +18,7 @@ namespace {
 using std::chrono::duration;
 
 // How long an operation makes no progress before it probes the members that it waits for.
-constexpr auto kAsksAfter = std::chrono::milliseconds(500);
+constexpr auto kProbesAfter = std::chrono::milliseconds(500);
 // After this fraction of the timeout without progress, an operation probes all members, and at intervals of at most
 // this fraction. So it sees the progress of all members. Also, the error can name the members that have not begun the
 // operation instead of members that wait themselves.
@@ -47,43 +47,43 @@ std::string PinnedError(const Operation& op, std::string_view transport) {
 
 }  // namespace
 
-void Watchdog::Ask(Operation& op, bool everybody) {
-  if (op.ends.used) return deadlocks_.Ask(op);   // it probes only the awaited members
+void Watchdog::Probe(Operation& op, bool everybody) {
+  if (op.ends.used) return deadlocks_.Probe(op);   // it probes only the awaited members
   op.liveness.asks += everybody;
   const Communicator& comm = *op.endpoint->communicator;
-  std::vector<int> asked;
+  std::vector<int> probed;
   if (everybody) {
-    for (int member = 0; member < comm.size(); ++member) asked.push_back(member);
+    for (int member = 0; member < comm.size(); ++member) probed.push_back(member);
   } else {
-    asked = AwaitedMembers(op);
+    probed = AwaitedMembers(op);
   }
-  for (int member : asked) {
+  for (int member : probed) {
     if (member == op.endpoint->member) continue;
     Header header = op.header;
     header.type = MessageType::kProbe;
     header.destination = member;
     header.tag = op.comparing();
-    wire_.Notify(comm.processes[member], header);
+    router_.Notify(comm.processes[member], header);
   }
 }
 
-Watchdog::Watchdog(const Options* options, Wire* wire, Executor* executor, Matcher* matcher, Operations* operations,
-                   Workers* workers, Failures* failures, DeadlockDetector* deadlocks, StrandedRuns* stranded,
-                   InterruptWatch* interrupts)
-    : options_(*options), wire_(*wire), executor_(*executor), matcher_(*matcher), operations_(*operations),
+Watchdog::Watchdog(const Options* options, TransportRouter* router, Executor* executor, Matcher* matcher,
+                   Operations* operations, Workers* workers, Failures* failures, DeadlockDetector* deadlocks,
+                   StrandedRuns* stranded, InterruptWatch* interrupts)
+    : options_(*options), router_(*router), executor_(*executor), matcher_(*matcher), operations_(*operations),
       workers_(*workers), failures_(*failures), deadlocks_(*deadlocks), stranded_(*stranded),
       interrupts_(*interrupts), abort_(&EndProcess) {}
 
 void Watchdog::CheckTimes(Clock::time_point now) {
   std::vector<MatchKey> quiet, late, stuck;  // handled after the loop, because handling may remove operations
-  const auto most = std::chrono::duration_cast<Clock::duration>(
+  const auto maximum = std::chrono::duration_cast<Clock::duration>(
       duration<double>(kAsksAllFrom * options_.timeout_seconds));
-  const auto least = std::min<Clock::duration>(kAsksAfter, most);
+  const auto minimum = std::min<Clock::duration>(kProbesAfter, maximum);
   operations_.Each([&](Operation& op) {
     if (op.over()) return;
     if (op.failed()) {
-      if (now - op.liveness.failed_at > kFailureGrace && now - op.liveness.asked_at > kForcesEvery) {
-        op.liveness.asked_at = now;
+      if (now - op.liveness.failed_at > kFailureGrace && now - op.liveness.probed_at > kForcesEvery) {
+        op.liveness.probed_at = now;
         stuck.push_back(op.key);
       }
       return;
@@ -91,9 +91,9 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     const auto waited = now - op.liveness.last_progress;
     const double seconds = duration<double>(waited).count();
     // Probe again and again: a peer that was only late may have ended its program since.
-    const auto rests = std::clamp<Clock::duration>(waited / 2, least, most);
-    if (waited > least && now - op.liveness.asked_at > rests) {
-      op.liveness.asked_at = now;
+    const auto rests = std::clamp<Clock::duration>(waited / 2, minimum, maximum);
+    if (waited > minimum && now - op.liveness.probed_at > rests) {
+      op.liveness.probed_at = now;
       quiet.push_back(op.key);
     }
     if (seconds > options_.timeout_seconds) late.push_back(op.key);
@@ -103,15 +103,15 @@ void Watchdog::CheckTimes(Clock::time_point now) {
     const Communicator& comm = *op.endpoint->communicator;
     // A transfer that ends is progress: the peer is still receiving and dropping the payloads.
     const auto since = std::max(op.liveness.failed_at, op.liveness.last_progress);
-    const bool aborts = wire_.HasRemote() && now - since > max_pinned_;
-    const std::string what = aborts ? PinnedError(op, wire_.remote()->name()) : "";   // CancelTransfers may delete it
+    const bool aborts = router_.HasRemote() && now - since > max_pinned_;
+    const std::string what = aborts ? PinnedError(op, router_.remote()->name()) : "";   // CancelTransfers may delete it
     const bool pinned = executor_.CancelTransfers(&op, /*force=*/true);
     if (pinned && aborts) AbortProcess(what);
     // Peers receive and drop the payloads only while they call MPI often. They do so for a while after each message.
-    if (pinned && comm.remote && !comm.broken.ok()) failures_.TellBroken(comm);
+    if (pinned && comm.remote && !comm.revoked.ok()) failures_.ReportRevoked(comm);
   });
   operations_.EachOf(quiet, [&](Operation& op) {
-    Ask(op, now - op.liveness.last_progress >= most);
+    Probe(op, now - op.liveness.last_progress >= maximum);
   });
   // This process may have been stopped. Messages that came meanwhile may bring progress or the reason of an error, so
   // read them before judging the deadlines.

@@ -22,7 +22,7 @@
 #include "execution/operations.h"
 #include "execution/workers.h"
 #include "matching/matcher.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
@@ -31,9 +31,9 @@ class Watchdog {
  public:
   using Clock = Operation::Clock;
 
-  Watchdog(const Options* options, Wire* wire, Executor* executor, Matcher* matcher, Operations* operations,
-           Workers* workers, Failures* failures, DeadlockDetector* deadlocks, StrandedRuns* stranded,
-           InterruptWatch* interrupts);
+  Watchdog(const Options* options, TransportRouter* router, Executor* executor, Matcher* matcher,
+           Operations* operations, Workers* workers, Failures* failures, DeadlockDetector* deadlocks,
+           StrandedRuns* stranded, InterruptWatch* interrupts);
 
   // Engine::SetAbortHandler.
   void SetAbortHandler(std::function<void(const std::string&)> abort, std::chrono::milliseconds after) {
@@ -54,12 +54,12 @@ class Watchdog {
   void CheckTimes(Clock::time_point now);
   void CheckPeers(Clock::time_point now);
   // Probes the members that `op` waits for. `everybody`: all members, if `op` is a collective.
-  void Ask(Operation& op, bool everybody);
+  void Probe(Operation& op, bool everybody);
   // Reports `why` to all other ranks and ends the process.
   void AbortProcess(const std::string& why);
 
   const Options& options_;
-  Wire& wire_;
+  TransportRouter& router_;
   Executor& executor_;
   Matcher& matcher_;
   Operations& operations_;

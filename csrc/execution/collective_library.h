@@ -43,7 +43,7 @@ class CollectiveLibrary {
   // Makes progress. True if any collective has ended.
   virtual bool Poll() = 0;
   // Stops calling the library; its open collectives end with the error `why`.
-  virtual void Freeze(const Status& why) = 0;
+  virtual void Quiesce(const Status& why) = 0;
 };
 
 }  // namespace jaxccomp

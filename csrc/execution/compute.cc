@@ -42,7 +42,7 @@ void Copy(Operation& op, const PlannedTask& task) {
              });
 }
 
-// Whether the task adds an operand to a residual of a wider dtype (collective/carry.h).
+// Whether the task adds an operand to a residual of a wider dtype (collective/residual_in.h).
 bool IsWideSum(const Plan& plan, const PlannedTask& task) {
   return task.dst.count > 0 && task.codes[0] < 0 &&
          plan.parts[task.sources[0].first].space == Space::kInput &&
@@ -229,7 +229,7 @@ std::byte* AddressOf(const Operation& op, const Part& part) {
   void* base = nullptr;
   switch (part.space) {
     case Space::kInput: base = op.call.inputs[part.index].data; break;
-    case Space::kCarried: base = op.call.carried[part.index].data; break;
+    case Space::kResidualIn: base = op.call.residuals_in[part.index].data; break;
     case Space::kOutput: base = op.call.outputs[part.index].data; break;
     case Space::kScratch: base = op.scratch[part.index].buffer.get(); break;
     case Space::kCode: base = op.code[part.index].buffer.get(); break;

@@ -148,7 +148,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   const PlannedTask& t = op->plan->tasks[task];
   const Communicator& comm = *op->endpoint->communicator;
   const int process = comm.processes[t.peer];
-  Transport* const transport = wire_->To(process);
+  Transport* const transport = router_->To(process);
   if (transport == nullptr) {
     return Fail(op, NoTransportTo(comm, t.peer));
   }
@@ -176,7 +176,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
 }
 
 void Executor::CountSent(Operation* op, int64_t bytes, int process) {
-  const int64_t remote = process == wire_->process() ? 0 : bytes;
+  const int64_t remote = process == router_->process() ? 0 : bytes;
   CollectiveStats& stats = (*stats_)[op->header.collective];
   stats.sent_bytes += bytes;
   stats.remote_bytes += remote;
@@ -199,7 +199,7 @@ void Executor::SendCopy(Operation* op, TaskId task, Header header,
   }
   Gather(pieces, copy->bytes.get());
   const Piece piece{copy->bytes.get(), header.payload_bytes};
-  wire_->To(wire_->process())->Send(wire_->process(), header, {&piece, 1}, copy);
+  router_->To(router_->process())->Send(router_->process(), header, {&piece, 1}, copy);
   TaskDone(op, task);
 }
 
@@ -207,7 +207,7 @@ void Executor::Arrived(Operation* op, const IncomingMessage& message) {
   const Header& header = message.header;
   const auto found = op->plan->receives.find(Plan::ReceiveKey(header.source, header.tag));
   if (found == op->plan->receives.end()) {
-    wire_->Discard(message.announced);
+    router_->Discard(message.announced);
     return Fail(op, {Code::kFailedPrecondition,
                      op->endpoint->communicator->MemberName(header.source) +
                          " runs another algorithm or other sizes for this operation; all ranks "
@@ -226,8 +226,8 @@ void Executor::Arrived(Operation* op, const IncomingMessage& message) {
     return StartReceive(op, task, message);
   }
   op->waiting[task] = 0;
-  if (op->arrivals.Put(task, message.Keep(wire_))) return;
-  wire_->Discard(message.announced);
+  if (op->arrivals.Put(task, message.Keep(router_))) return;
+  router_->Discard(message.announced);
   Fail(op, {Code::kDataLoss, "a message of " + op->endpoint->communicator->MemberName(header.source) +
                                  " has come twice"});
 }
@@ -237,7 +237,7 @@ void Executor::StartReceive(Operation* op, TaskId task, const IncomingMessage& m
   const int64_t bytes = message.header.payload_bytes;
   const Announced announced = message.announced;
   auto refuse = [&](Status status) {
-    wire_->Discard(announced);
+    router_->Discard(announced);
     Fail(op, std::move(status));
   };
 
@@ -266,7 +266,7 @@ void Executor::StartReceive(Operation* op, TaskId task, const IncomingMessage& m
     return TaskDone(op, task);
   }
   ++op->in_flight;
-  if (Transport::Reader read = wire_->To(announced.process)->StartRead(announced)) {
+  if (Transport::Reader read = router_->To(announced.process)->StartRead(announced)) {
     Queue({op, task, std::move(read), announced}, bytes);
   } else {
     Pull(op, task, announced, pieces);
@@ -275,7 +275,7 @@ void Executor::StartReceive(Operation* op, TaskId task, const IncomingMessage& m
 
 void Executor::Pull(Operation* op, TaskId task, Announced announced, std::span<const Piece> into) {
   op->transfers[task].under_way = true;
-  wire_->To(announced.process)->Pull(announced, into, &op->transfers[task]);
+  router_->To(announced.process)->Pull(announced, into, &op->transfers[task]);
 }
 
 void Executor::TransferDone(Operation* op, TaskId task, Status status) {
@@ -347,7 +347,7 @@ void Executor::Fail(Operation* op, Status status) {
   op->arrivals.Clear();
   op->budget.Cancel();
   if (op->plan->by_library) library_path_->OnFailed(op);
-  for (Announced announced : unwanted) wire_->Discard(announced);
+  for (Announced announced : unwanted) router_->Discard(announced);
   listener_->OnFailed(op);
   if (--op->in_flight > 0) failed_.push_back(op);
   CheckOver(op);
@@ -362,14 +362,14 @@ bool Executor::CancelTransfers(Operation* op, bool force) {
     auto& transfer = op->transfers[i];
     if (!transfer.under_way) continue;
     const int process = op->endpoint->communicator->processes[tasks[i].peer];
-    held |= wire_->To(process)->Cancel(process, &transfer, op->status, force) == CancelResult::kPinned;
+    held |= router_->To(process)->Cancel(process, &transfer, op->status, force) == CancelResult::kPinned;
   }
   if (force && op->plan->by_library && library_path_->IsRunning(*op)) {
     const Status why(Code::kUnavailable,
                      *op->text + " has failed while MPI ran it, and MPI cannot cancel a collective: this process "
                                  "stops all communication. Restart the program");
-    wire_->remote()->Freeze(why);
-    library_path_->Freeze(why);
+    router_->remote()->Quiesce(why);
+    library_path_->Quiesce(why);
   }
   --op->in_flight;
   CheckOver(op);
@@ -485,7 +485,7 @@ void Executor::CopyInPlace(const Item& item, std::unique_lock<std::mutex>& lock)
   lock.lock();
   // If the operation has failed meanwhile, the payload is not wanted.
   if (!read && !op->failed()) return Pull(op, item.task, item.announced, into);
-  wire_->Discard(item.announced);
+  router_->Discard(item.announced);
   TransferDone(op, item.task, Status::Ok());
 }
 

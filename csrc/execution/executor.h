@@ -18,7 +18,7 @@
 #include "execution/stats.h"
 #include "execution/task_memory.h"
 #include "execution/trace.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
@@ -38,8 +38,8 @@ class Executor final {
     ~Listener() = default;
   };
 
-  Executor(Wire* wire, Listener* listener, Stats* stats)
-      : wire_(wire), listener_(listener), stats_(stats), memory_(wire) {}
+  Executor(TransportRouter* router, Listener* listener, Stats* stats)
+      : router_(router), listener_(listener), stats_(stats), memory_(router) {}
   // Call it before the first operation that a library of collectives runs.
   void SetLibraryPath(LibraryPath* path) { library_path_ = path; }
 
@@ -50,7 +50,7 @@ class Executor final {
   void Fail(Operation* op, Status status);
   // Cancels the transfers of a failed operation (Transport::Cancel). A transfer that cannot be cancelled keeps the
   // operation open. Returns whether there is a transfer that only a peer can end (CancelResult::kPinned). `force` also
-  // stops a library that runs the operation, together with the remote transport (Transport::Freeze).
+  // stops a library that runs the operation, together with the remote transport (Transport::Quiesce).
   bool CancelTransfers(Operation* op, bool force);
 
   // Starts all ready tasks, and runs at most one queued computation that is not large. `lock` is released during the
@@ -112,7 +112,7 @@ class Executor final {
   void Ended(Operation* op, TaskId task);
   std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;
 
-  Wire* const wire_;
+  TransportRouter* const router_;
   Listener* const listener_;
   Stats* const stats_;
   LibraryPath* library_path_ = nullptr;

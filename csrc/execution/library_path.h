@@ -31,7 +31,7 @@ class LibraryPath {
   // Whether the library has begun the operation and may touch its memory.
   virtual bool IsRunning(const Operation& op) const = 0;
   // Stops calling the library; its open tasks end with the error `why`.
-  virtual void Freeze(const Status& why) = 0;
+  virtual void Quiesce(const Status& why) = 0;
 
  protected:
   ~LibraryPath() = default;

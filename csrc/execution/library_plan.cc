@@ -35,7 +35,7 @@ Status Check(const OpSpec& spec, const Communicator& comm, const Call& call) {
   if (!std::ranges::count(kCollectives, spec.collective)) {
     return Refuse(spec, "backend=\"mpi\" has no such operation");
   }
-  if (spec.codec != "raw" || spec.referenced || spec.feedback) {
+  if (spec.codec != "raw" || spec.has_ref || spec.feedback) {
     return Refuse(spec, "MPI sends values as they are, without codec, reference or feedback");
   }
   if (std::set<int>(comm.processes.begin(), comm.processes.end()).size() != comm.processes.size()) {

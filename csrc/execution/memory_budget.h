@@ -25,7 +25,7 @@ class MemoryBudget {
   std::vector<TaskId> TaskDone(const Plan& plan, int32_t lane);
   void Hold(int64_t bytes) { held_bytes_ += bytes; }
   void Release(int64_t bytes) { held_bytes_ -= bytes; }
-  // `more_bytes`: the transport's memory of unexpected payloads (Wire::EarlyBytes), which the peak includes.
+  // `more_bytes`: the transport's memory of unexpected payloads (TransportRouter::EarlyBytes), which the peak includes.
   void RecordPeak(int64_t more_bytes);
   int64_t peak_bytes() const { return peak_bytes_; }
   // Drops all parked tasks.

@@ -110,7 +110,7 @@ struct Operation {
   // Progress, and answers to probes (engine/watchdog.h).
   struct Liveness {
     // last_progress includes the progress of members that have not begun the operation.
-    Clock::time_point begun, last_progress, asked_at, failed_at;
+    Clock::time_point begun, last_progress, probed_at, failed_at;
     Clock::time_point first_message;   // from another rank; the epoch: none has come
     uint32_t asks = 0;                 // number of rounds of probes to all members
     // By member: asks + 1 at its last kPresent; 0: none has come.

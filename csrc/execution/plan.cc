@@ -5,7 +5,7 @@
 #include <string>
 
 #include "collective/algorithm_spec.h"
-#include "collective/carry.h"
+#include "collective/residual_in.h"
 #include "collective/patterns/split.h"
 #include "common/stream_copy.h"
 #include "execution/library_plan.h"
@@ -44,7 +44,7 @@ std::vector<Part> UnwrittenResults(const Plan& plan, const std::vector<Tensor>& 
 
 int64_t TouchedBytes(const Call& call) {
   int64_t bytes = 0;
-  for (const auto* tensors : {&call.inputs, &call.outputs, &call.carried}) {
+  for (const auto* tensors : {&call.inputs, &call.outputs, &call.residuals_in}) {
     for (const Tensor& t : *tensors) bytes += t.bytes;
   }
   return bytes;
@@ -82,18 +82,18 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
     }
   }
   if (site.codec != nullptr) {
-    const auto is_coded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
-    problem.coded = std::ranges::any_of(ValuesOf(spec, call), is_coded);
+    const auto is_encoded = [&](const Tensor& t) { return site.codec->Supports(t.dtype); };
+    problem.encoded = std::ranges::any_of(ValuesOf(spec, call), is_encoded);
     problem.exact = site.codec->traits().lossless;
     // Partial results of other reductions, such as max, stay in the range of the operands.
     const bool leaves_range = spec.reduce_op == ReduceOp::kSum || spec.reduce_op == ReduceOp::kProd;
     problem.bounded = Info(spec.collective).reduces && leaves_range &&
                       std::any_of(call.inputs.begin(), call.inputs.end(), [&](const Tensor& t) {
-                        return is_coded(t) && site.codec->Bound(t.dtype).range < kMinRange;
+                        return is_encoded(t) && site.codec->Bound(t.dtype).range < kMinRange;
                       });
     if (problem.messages.has_value()) {
       const auto values_end = call.outputs.end() - (spec.status ? 1 : 0);
-      problem.messages->received_coded = std::any_of(call.outputs.begin(), values_end, is_coded);
+      problem.messages->received_encoded = std::any_of(call.outputs.begin(), values_end, is_encoded);
     }
   }
   // The tensor of a staged operation is already encoded (cuda/stage/packed_codec.h), so no algorithm may divide it.
@@ -111,9 +111,9 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
 
   auto plan = std::make_shared<Plan>();
   plan->algorithm = *algorithm;
-  const bool coded =
-      problem.coded || (problem.messages.has_value() && problem.messages->received_coded);
-  plan->codec = coded ? site.codec : nullptr;
+  const bool encoded =
+      problem.encoded || (problem.messages.has_value() && problem.messages->received_encoded);
+  plan->codec = encoded ? site.codec : nullptr;
   plan->reduce_op = spec.reduce_op;
   plan->reverse = spec.reverse;
   plan->divisor = spec.mean ? problem.ranks : 1;
@@ -124,12 +124,12 @@ Result<std::shared_ptr<const Plan>> MakePlan(const CallSite& site, const Endpoin
     if (Status status = PlanForLibrary(spec, endpoint, call, plan.get()); !status.ok()) return status;
   } else {
     Schedule schedule = plan->algorithm->build(problem);
-    if (spec.carries) schedule = CarryResiduals(schedule);
+    if (spec.adds_residual) schedule = AddResidualsIn(schedule);
     plan->lane_series = schedule.lane_series;
     PlanTasks(*sides, schedule, plan.get());
     plan->limits = LimitsOf(schedule, problem.chunk_bytes);
   }
-  if (spec.referenced) {
+  if (spec.has_ref) {
     plan->references = PlacesOfReferences(spec, endpoint.member, call);
     if (Status status = CheckCodesHaveReferences(*plan); !status.ok()) return status;
   }

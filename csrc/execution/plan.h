@@ -20,7 +20,7 @@
 
 namespace jaxccomp {
 
-// Contiguous bytes of a slot. `index` is the tensor for kInput, kCarried and kOutput (residuals are the last half of
+// Contiguous bytes of a slot. `index` is the tensor for kInput, kResidualIn and kOutput (residuals are the last half of
 // the results), and the scratch block for kScratch.
 struct Part {
   Space space;

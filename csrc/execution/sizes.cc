@@ -27,11 +27,11 @@ Status CheckRows(const OpSpec& spec, const std::vector<Tensor>& tensors,
 }
 
 Status CheckReferences(const OpSpec& spec, const Call& call) {
-  if (!spec.referenced && call.refs.empty()) return Status::Ok();
-  static constexpr Collective kReferenced[] = {
+  if (!spec.has_ref && call.refs.empty()) return Status::Ok();
+  static constexpr Collective kTakesRef[] = {
       Collective::kBcast, Collective::kAllgather, Collective::kScatter, Collective::kSend,
       Collective::kRecv,  Collective::kSendrecv,  Collective::kPermute};
-  if (!spec.referenced || !std::ranges::count(kReferenced, spec.collective)) {
+  if (!spec.has_ref || !std::ranges::count(kTakesRef, spec.collective)) {
     return Wrong(spec, "takes no references");
   }
   const auto& like = spec.collective == Collective::kAllgather ? call.outputs : call.inputs;
@@ -46,13 +46,13 @@ Status CheckReferences(const OpSpec& spec, const Call& call) {
 }
 
 Status CheckCarried(const OpSpec& spec, const Call& call) {
-  if (!spec.carries && call.carried.empty()) return Status::Ok();
+  if (!spec.adds_residual && call.residuals_in.empty()) return Status::Ok();
   const auto alike = [](const Tensor& residual, const Tensor& operand) {
     const bool widens = IsHalf(operand.dtype) && residual.dtype == DType::kFloat32;
     return (widens || residual.dtype == operand.dtype) && residual.rows == operand.rows &&
            residual.bytes / SizeBytes(residual.dtype) == operand.bytes / SizeBytes(operand.dtype);
   };
-  if (!spec.feedback || !spec.carries || !std::ranges::equal(call.carried, call.inputs, alike)) {
+  if (!spec.feedback || !spec.adds_residual || !std::ranges::equal(call.residuals_in, call.inputs, alike)) {
     return Wrong(spec, "each operand needs feedback and a residual of its size, of its type or, for half "
                        "types, of float32");
   }
@@ -123,7 +123,7 @@ Status FillMessages(const OpSpec& spec, const Call& call, const Sides& sides, Pr
 }  // namespace
 
 const std::vector<Tensor>& ValuesOf(const OpSpec& spec, const Call& call) {
-  return spec.carries ? call.carried : call.inputs;
+  return spec.adds_residual ? call.residuals_in : call.inputs;
 }
 
 Result<BlockRows> RowsOf(const OpSpec& spec, int rank, int ranks) {
@@ -227,7 +227,7 @@ Result<Problem> MakeProblem(const OpSpec& spec, const Endpoint& endpoint, const 
   problem.rank = rank;
   problem.ranks = ranks;
   // Differences to a reference have short codes, so a message has twice as many values.
-  problem.chunk_bytes = options.chunk_bytes * (spec.referenced ? 2 : 1);
+  problem.chunk_bytes = options.chunk_bytes * (spec.has_ref ? 2 : 1);
   problem.feedback = spec.feedback;
   problem.hosts = endpoint.communicator->hosts;
   problem.rotation = static_cast<int>(spec.site & INT32_MAX);

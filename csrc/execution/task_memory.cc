@@ -8,7 +8,7 @@ namespace jaxccomp {
 int64_t TaskMemory::StagedBytes(const Operation& op, const PlannedTask& task) const {
   if (task.staged_bytes == 0) return 0;
   const int process = op.endpoint->communicator->processes[task.peer];
-  return process == wire_->process() ? 0 : task.staged_bytes;
+  return process == router_->process() ? 0 : task.staged_bytes;
 }
 
 bool TaskMemory::Admit(Operation* op, TaskId task, int64_t arriving_bytes) {

@@ -8,14 +8,14 @@
 #include "common/buffer_pool.h"
 #include "common/status.h"
 #include "execution/operation.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
 // Not thread-safe: used under the engine's lock.
 class TaskMemory {
  public:
-  explicit TaskMemory(Wire* wire) : wire_(wire) {}
+  explicit TaskMemory(TransportRouter* router) : router_(router) {}
 
   // Whether the task may take its memory now. If not, parks the task. `arriving_bytes`: size of a receive's message.
   bool Admit(Operation* op, TaskId task, int64_t arriving_bytes);
@@ -35,14 +35,14 @@ class TaskMemory {
   // Gives back unused memory of a block whose code is much shorter than its maximum, so that later chunks need not wait
   // for that memory until the code has been sent.
   void Trim(Operation* op, Operation::Block* block);
-  void RecordPeak(Operation* op) { op->budget.RecordPeak(wire_->EarlyBytes()); }
+  void RecordPeak(Operation* op) { op->budget.RecordPeak(router_->EarlyBytes()); }
 
  private:
   // Gives the block a buffer, unless it has one. False: there is no memory.
   bool Provide(Operation* op, Operation::Block* block, int64_t bytes);
   void Release(Operation* op, Operation::Block* block);
 
-  Wire* const wire_;
+  TransportRouter* const router_;
   BufferPool pool_;
 };
 

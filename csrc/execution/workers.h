@@ -13,7 +13,7 @@ namespace jaxccomp {
 
 class Workers {
  public:
-  explicit Workers(size_t most) : most_(most) {}
+  explicit Workers(size_t maximum) : most_(maximum) {}
   ~Workers() { Stop(); }
 
   // Starts the first thread, unless it runs. Call it before Run. Throws std::system_error if the thread cannot start.

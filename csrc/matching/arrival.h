@@ -9,7 +9,7 @@
 
 #include "collective/schedule.h"
 #include "transport/transport.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 
@@ -17,40 +17,40 @@ namespace jaxccomp {
 class HeldCredit {
  public:
   HeldCredit() = default;
-  HeldCredit(Wire* wire, const Header& header, Announced announced) {
+  HeldCredit(TransportRouter* router, const Header& header, Announced announced) {
     if (header.type != MessageType::kData || announced.process >= 0 ||
-        header.source_process == wire->process()) {
+        header.source_process == router->process()) {
       return;
     }
-    wire_ = wire;
+    router_ = router;
     process_ = header.source_process;
     bytes_ = header.payload_bytes;
-    wire_->Keep(process_, bytes_);
+    router_->Keep(process_, bytes_);
   }
   HeldCredit(HeldCredit&& other) noexcept
-      : wire_(std::exchange(other.wire_, nullptr)),
+      : router_(std::exchange(other.router_, nullptr)),
         process_(other.process_),
         bytes_(other.bytes_) {}
   HeldCredit& operator=(HeldCredit&& other) noexcept {
-    std::swap(wire_, other.wire_);
+    std::swap(router_, other.router_);
     std::swap(process_, other.process_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
   ~HeldCredit() {
-    if (wire_ != nullptr) wire_->Release(process_, bytes_);
+    if (router_ != nullptr) router_->Release(process_, bytes_);
   }
 
  private:
-  Wire* wire_ = nullptr;   // null: holds no credit
+  TransportRouter* router_ = nullptr;   // null: holds no credit
   int process_ = -1;
   int64_t bytes_ = 0;
 };
 
 // A message that came before its receive could start.
 struct Arrival {
-  Arrival(Wire* wire, const Header& of, std::span<const std::byte> bytes, Announced later)
-      : header(of), payload(bytes.begin(), bytes.end()), announced(later), credit(wire, of, later) {}
+  Arrival(TransportRouter* router, const Header& of, std::span<const std::byte> bytes, Announced later)
+      : header(of), payload(bytes.begin(), bytes.end()), announced(later), credit(router, of, later) {}
 
   Header header;
   std::vector<std::byte> payload;   // if it came with the header
@@ -68,8 +68,8 @@ struct IncomingMessage {
 
   // Returns the message for storage. Moves a message that was stored before, and copies the payload of any other. Call
   // it at most once. `header` stays valid.
-  Arrival Keep(Wire* wire) const {
-    return kept != nullptr ? std::move(*kept) : Arrival(wire, header, payload, announced);
+  Arrival Keep(TransportRouter* router) const {
+    return kept != nullptr ? std::move(*kept) : Arrival(router, header, payload, announced);
   }
 
   const Header& header;

@@ -15,7 +15,7 @@ int OpSpec::Source() const {
 
 // The sender and the receiver of a message compute the same signature. It leaves out the tag, by which they match.
 uint64_t OpSpec::MessageSignature(const std::string& message_shapes) const {
-  uint64_t hash = Mix(0, static_cast<uint64_t>(Collective::kSend) * 2 + referenced);
+  uint64_t hash = Mix(0, static_cast<uint64_t>(Collective::kSend) * 2 + has_ref);
   hash = Mix(hash, codec);
   hash = Mix(hash, algorithm);
   if (staged) hash = Mix(hash, "staged");
@@ -36,7 +36,7 @@ uint64_t OpSpec::Signature() const {
   if (mpi) hash = Mix(hash, "mpi");
   if (staged) hash = Mix(hash, "staged");
   hash = Mix(hash, shapes);
-  hash = Mix(hash, static_cast<uint64_t>(tag) * 16 + feedback * 8 + referenced * 4 + reverse * 2 +
+  hash = Mix(hash, static_cast<uint64_t>(tag) * 16 + feedback * 8 + has_ref * 4 + reverse * 2 +
                        ordered);
   for (int64_t count : counts) hash = Mix(hash, static_cast<uint64_t>(count));
   // The pairs of sendrecv differ between ranks.
@@ -86,7 +86,7 @@ std::string OpSpec::ToString() const {
     }
   }
   if (codec != "raw") text += ", codec=" + codec;
-  if (referenced) text += ", with ref";
+  if (has_ref) text += ", with ref";
   if (feedback) text += ", with feedback";
   if (mpi) text += ", backend=mpi";
   if (staged) text += ", on GPUs";

@@ -37,9 +37,9 @@ struct OpSpec {
   bool reverse = false;
   bool ordered = false;           // matched by program order
   bool by_thread = false;         // program order of its own Python thread
-  bool referenced = false;        // sends the difference to Call::refs
+  bool has_ref = false;        // sends the difference to Call::refs
   bool feedback = false;          // a second result for each operand: the compression error
-  bool carries = false;           // with feedback: Call::carried is added to the operands
+  bool adds_residual = false;           // with feedback: Call::residuals_in is added to the operands
   bool status = false;            // of a receive: an int32[2] follows the results, source and tag
   std::string shapes;             // of the operands, as text; equal on all ranks
   std::string recv_shapes;        // of a message that sendrecv receives
@@ -67,7 +67,7 @@ struct OpSpec {
   // the references of all sent operands, then the references of all received ones.
   int ReferencesEach() const {
     const bool both = collective == Collective::kSendrecv || collective == Collective::kPermute;
-    return referenced ? 1 + both : 0;
+    return has_ref ? 1 + both : 0;
   }
   // Returns a hash of the parameters that must agree between the ranks. For point to point these describe the sent
   // message.
@@ -96,7 +96,7 @@ struct Call {
   std::vector<Tensor> refs;
   // Residuals of the previous call, with the shapes of the operands; the new residuals may alias them. If the operands
   // have a half type, the residuals may be float32; then all results are float32.
-  std::vector<Tensor> carried;
+  std::vector<Tensor> residuals_in;
   int64_t run_id = 0;             // the same for all calls of one launch of a program
   // Place of the launch in the user's Python program; empty if places are not compared.
   std::string place;

@@ -16,7 +16,7 @@ std::shared_ptr<CallRow> MakeRow(const OpSpec& spec, const std::string& text) {
   row->where = spec.where;
   row->communicator = spec.communicator;
   row->codec = spec.codec;
-  row->asked_algorithm = spec.algorithm;
+  row->requested_algorithm = spec.algorithm;
   row->ranks = spec.group_size;
   row->mpi = spec.mpi;
   row->text = text;

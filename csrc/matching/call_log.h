@@ -47,7 +47,7 @@ struct CallRow {
   Collective collective = Collective::kBarrier;
   std::string reduction;        // "sum", "mean"; empty without a reduction
   int64_t root = -1;
-  std::string shapes, where, communicator, codec, asked_algorithm;
+  std::string shapes, where, communicator, codec, requested_algorithm;
   int64_t ranks = 0;
   bool mpi = false;             // uses MPI's own collectives
   std::string text;             // OpSpec::ToString; empty: call sites beyond kMaxRows

@@ -41,8 +41,8 @@ struct Communicator {
   std::vector<int> hosts;            // by member: number of its host
   std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
   bool remote = false;               // some members are in other processes
-  Status broken;                     // why it can no longer be used
-  bool lost = false;                 // broken because a member has failed or died
+  Status revoked;                    // why it can no longer be used
+  bool member_failed = false;         // revoked because a member has failed or died
   bool freed = false;                // broken because the program has freed it
 
   int size() const { return static_cast<int>(processes.size()); }

@@ -85,8 +85,8 @@ Launches::Entered Launches::Enter(const Communicator& comm,
   Sequence& sequence = sequences_[thread];
   auto& launches = sequence.launches;
   // Search from the newest, which is nearly always the running launch.
-  const auto most = static_cast<ptrdiff_t>(within_process_ ? kUnderWay : kLooksBack);
-  const auto oldest = launches.rbegin() + std::min<ptrdiff_t>(most, std::ssize(launches));
+  const auto maximum = static_cast<ptrdiff_t>(within_process_ ? kUnderWay : kLooksBack);
+  const auto oldest = launches.rbegin() + std::min<ptrdiff_t>(maximum, std::ssize(launches));
   const auto known = std::find_if(launches.rbegin(), oldest, [&](const auto& launch) {
     return launch->run_id == run_id && launch->program == program;
   });

@@ -9,8 +9,8 @@ namespace {
 int64_t TagOf(const Header& header) { return static_cast<int64_t>(header.iteration); }
 
 template <typename Queues>
-void PopFront(Queues& queues, const std::pair<int, int64_t>& channel) {
-  const auto queue = queues.find(channel);
+void PopFront(Queues& queues, const std::pair<int, int64_t>& source_tag) {
+  const auto queue = queues.find(source_tag);
   queue->second.pop_front();
   if (queue->second.empty()) queues.erase(queue);
 }
@@ -24,22 +24,22 @@ void DiscardParts(const std::vector<Arrival>& parts,
 
 }  // namespace
 
-bool PointToPointMatching::Receive::Fits(const Channel& channel) const {
-  if (source != OpSpec::kAnySource && source != channel.first) return false;
-  return tag == OpSpec::kAnyTag ? channel.second >= 0 : tag == channel.second;
+bool PointToPointMatching::Receive::Fits(const SourceTag& source_tag) const {
+  if (source != OpSpec::kAnySource && source != source_tag.first) return false;
+  return tag == OpSpec::kAnyTag ? source_tag.second >= 0 : tag == source_tag.second;
 }
 
 bool PointToPointMatching::Receive::IsExact() const {
   return source != OpSpec::kAnySource && tag != OpSpec::kAnyTag;
 }
 
-PointToPointMatching::Box& PointToPointMatching::BoxOf(const Endpoint& endpoint) {
-  return boxes_[{endpoint.communicator->id, endpoint.member}];
+PointToPointMatching::MatchQueues& PointToPointMatching::QueuesOf(const Endpoint& endpoint) {
+  return queues_[{endpoint.communicator->id, endpoint.member}];
 }
 
-const PointToPointMatching::Box* PointToPointMatching::FindBox(const Endpoint& endpoint) const {
-  const auto found = boxes_.find({endpoint.communicator->id, endpoint.member});
-  return found == boxes_.end() ? nullptr : &found->second;
+const PointToPointMatching::MatchQueues* PointToPointMatching::FindQueues(const Endpoint& endpoint) const {
+  const auto found = queues_.find({endpoint.communicator->id, endpoint.member});
+  return found == queues_.end() ? nullptr : &found->second;
 }
 
 MatchKey PointToPointMatching::NewOperation(const Endpoint& endpoint) {
@@ -47,112 +47,112 @@ MatchKey PointToPointMatching::NewOperation(const Endpoint& endpoint) {
   key.communicator = endpoint.communicator->id;
   key.member = endpoint.member;
   key.site = kOperationSite;
-  key.sequence = ++BoxOf(endpoint).operations;
+  key.sequence = ++QueuesOf(endpoint).operations;
   return key;
 }
 
 uint64_t PointToPointMatching::NumberMessage(const Endpoint& endpoint, int destination) {
-  return ++BoxOf(endpoint).sent[destination];
+  return ++QueuesOf(endpoint).sent[destination];
 }
 
 std::vector<Arrival> PointToPointMatching::PostReceive(const Endpoint& endpoint, int source,
                                                        int64_t tag, const MatchKey& receiver) {
-  Box& box = BoxOf(endpoint);
-  if (const std::optional<uint64_t> place = FindWaiting(box, source, tag)) {
-    const auto found = box.waiting.find(*place);
+  MatchQueues& queues = QueuesOf(endpoint);
+  if (const std::optional<uint64_t> place = FindWaiting(queues, source, tag)) {
+    const auto found = queues.waiting.find(*place);
     Message message = std::move(found->second);
-    box.waiting.erase(found);
-    box.waiting_places.erase(message.name);
+    queues.waiting.erase(found);
+    queues.waiting_places.erase(message.id);
     // The earliest message that matches is at the front of the queue of its channel.
-    PopFront(box.waiting_by_channel, message.channel);
-    box.taken[message.name] = receiver;
+    PopFront(queues.waiting_by_source, message.source_tag);
+    queues.taken[message.id] = receiver;
     return std::move(message.parts);
   }
-  const uint64_t place = ++box.next_place;
-  const Receive& receive = box.posted[place] = {source, tag, receiver};
-  if (receive.IsExact()) box.posted_by_channel[{source, tag}].push_back(place);
-  else box.posted_open.insert(place);
+  const uint64_t place = ++queues.next_place;
+  const Receive& receive = queues.posted[place] = {source, tag, receiver};
+  if (receive.IsExact()) queues.posted_by_source[{source, tag}].push_back(place);
+  else queues.posted_open.insert(place);
   return {};
 }
 
-std::optional<uint64_t> PointToPointMatching::FindWaiting(const Box& box, int source, int64_t tag) {
+std::optional<uint64_t> PointToPointMatching::FindWaiting(const MatchQueues& queues, int source, int64_t tag) {
   const Receive wanted{source, tag, {}};
   if (wanted.IsExact()) {
-    const auto queue = box.waiting_by_channel.find({source, tag});
-    if (queue == box.waiting_by_channel.end()) return std::nullopt;
+    const auto queue = queues.waiting_by_source.find({source, tag});
+    if (queue == queues.waiting_by_source.end()) return std::nullopt;
     return queue->second.front();
   }
-  for (const auto& [place, message] : box.waiting) {
-    if (wanted.Fits(message.channel)) return place;
+  for (const auto& [place, message] : queues.waiting) {
+    if (wanted.Fits(message.source_tag)) return place;
   }
   return std::nullopt;
 }
 
-std::optional<MatchKey> PointToPointMatching::TakeReceive(Box& box, const Channel& channel) {
-  const auto exact = box.posted_by_channel.find(channel);
-  const auto open = std::find_if(box.posted_open.begin(), box.posted_open.end(), [&](uint64_t p) {
-    return box.posted.at(p).Fits(channel);
+std::optional<MatchKey> PointToPointMatching::TakeReceive(MatchQueues& queues, const SourceTag& source_tag) {
+  const auto exact = queues.posted_by_source.find(source_tag);
+  const auto open = std::find_if(queues.posted_open.begin(), queues.posted_open.end(), [&](uint64_t p) {
+    return queues.posted.at(p).Fits(source_tag);
   });
-  const bool has_exact = exact != box.posted_by_channel.end();
-  if (!has_exact && open == box.posted_open.end()) return std::nullopt;
+  const bool has_exact = exact != queues.posted_by_source.end();
+  if (!has_exact && open == queues.posted_open.end()) return std::nullopt;
   const bool takes_exact =
-      has_exact && (open == box.posted_open.end() || exact->second.front() < *open);
+      has_exact && (open == queues.posted_open.end() || exact->second.front() < *open);
   const uint64_t place = takes_exact ? exact->second.front() : *open;
-  if (takes_exact) PopFront(box.posted_by_channel, channel);
-  else box.posted_open.erase(open);
-  const auto receive = box.posted.find(place);
+  if (takes_exact) PopFront(queues.posted_by_source, source_tag);
+  else queues.posted_open.erase(open);
+  const auto receive = queues.posted.find(place);
   const MatchKey receiver = receive->second.receiver;
-  box.posted.erase(receive);
+  queues.posted.erase(receive);
   return receiver;
 }
 
-void PointToPointMatching::AddWaiting(Box& box, const Name& name, const Channel& channel,
+void PointToPointMatching::AddWaiting(MatchQueues& queues, const MessageId& id, const SourceTag& source_tag,
                                       Parts parts) {
-  const uint64_t place = ++box.next_place;
-  box.waiting[place] = {name, channel, std::move(parts)};
-  box.waiting_places[name] = place;
-  box.waiting_by_channel[channel].push_back(place);
+  const uint64_t place = ++queues.next_place;
+  queues.waiting[place] = {id, source_tag, std::move(parts)};
+  queues.waiting_places[id] = place;
+  queues.waiting_by_source[source_tag].push_back(place);
 }
 
 std::optional<MatchKey> PointToPointMatching::Deliver(const IncomingMessage& message) {
   const Header& header = message.header;
-  Box& box = boxes_[{header.communicator, header.destination}];
-  const Channel channel{header.source, TagOf(header)};
-  const Name name{header.source, header.sequence};
-  uint64_t& arrived = box.arrived[name.first];
-  if (name.second <= arrived) {
-    if (const auto taken = box.taken.find(name); taken != box.taken.end()) return taken->second;
-    if (const auto place = box.waiting_places.find(name); place != box.waiting_places.end()) {
-      box.waiting.at(place->second).parts.push_back(message.Keep(wire_));
+  MatchQueues& queues = queues_[{header.communicator, header.destination}];
+  const SourceTag source_tag{header.source, TagOf(header)};
+  const MessageId id{header.source, header.sequence};
+  uint64_t& arrived = queues.arrived[id.first];
+  if (id.second <= arrived) {
+    if (const auto taken = queues.taken.find(id); taken != queues.taken.end()) return taken->second;
+    if (const auto place = queues.waiting_places.find(id); place != queues.waiting_places.end()) {
+      queues.waiting.at(place->second).parts.push_back(message.Keep(router_));
     }
     return std::nullopt;
   }
-  if (name.second > arrived + 1) {
-    box.early[name].push_back(message.Keep(wire_));
+  if (id.second > arrived + 1) {
+    queues.early[id].push_back(message.Keep(router_));
     return std::nullopt;
   }
   ++arrived;
-  const std::optional<MatchKey> receiver = TakeReceive(box, channel);
+  const std::optional<MatchKey> receiver = TakeReceive(queues, source_tag);
   if (receiver) {
-    box.taken[name] = *receiver;
+    queues.taken[id] = *receiver;
   } else {
     Parts parts;
-    parts.push_back(message.Keep(wire_));
-    AddWaiting(box, name, channel, std::move(parts));
+    parts.push_back(message.Keep(router_));
+    AddWaiting(queues, id, source_tag, std::move(parts));
   }
   // Match the sender's later messages, which came before this one.
-  for (auto next = box.early.find({name.first, arrived + 1}); next != box.early.end();
-       next = box.early.find({name.first, arrived + 1})) {
+  for (auto next = queues.early.find({id.first, arrived + 1}); next != queues.early.end();
+       next = queues.early.find({id.first, arrived + 1})) {
     ++arrived;
-    const Name its_name = next->first;
+    const MessageId its_id = next->first;
     Parts parts = std::move(next->second);
-    box.early.erase(next);
-    const Channel its_channel{header.source, TagOf(parts.front().header)};
-    if (const std::optional<MatchKey> taker = TakeReceive(box, its_channel)) {
-      box.taken[its_name] = *taker;
+    queues.early.erase(next);
+    const SourceTag its_source_tag{header.source, TagOf(parts.front().header)};
+    if (const std::optional<MatchKey> taker = TakeReceive(queues, its_source_tag)) {
+      queues.taken[its_id] = *taker;
       for (Arrival& each : parts) matched_.push_back({*taker, std::move(each)});
     } else {
-      AddWaiting(box, its_name, its_channel, std::move(parts));
+      AddWaiting(queues, its_id, its_source_tag, std::move(parts));
     }
   }
   return receiver;
@@ -167,28 +167,28 @@ std::optional<PointToPointMatching::Match> PointToPointMatching::NextMatch() {
 
 void PointToPointMatching::End(const Endpoint& endpoint, int source,
                                uint64_t number) {
-  BoxOf(endpoint).taken.erase({source, number});
+  QueuesOf(endpoint).taken.erase({source, number});
 }
 
 void PointToPointMatching::Drop(uint64_t communicator,
                                 const std::function<void(Announced)>& discard) {
   // Remove all messages first: discarding one completes its send, which may end an operation and so change the boxes.
   std::vector<Parts> dropped;
-  for (auto& [name, box] : boxes_) {
-    if (name.first != communicator) continue;
-    for (auto& [place, message] : box.waiting) {
-      box.dropped.insert(message.name);
+  for (auto& [id, queues] : queues_) {
+    if (id.first != communicator) continue;
+    for (auto& [place, message] : queues.waiting) {
+      queues.dropped.insert(message.id);
       dropped.push_back(std::move(message.parts));
     }
-    for (auto& [early_name, parts] : box.early) dropped.push_back(std::move(parts));
-    box.early.clear();
-    box.waiting.clear();
-    box.waiting_places.clear();
-    box.waiting_by_channel.clear();
-    box.posted.clear();
-    box.posted_by_channel.clear();
-    box.posted_open.clear();
-    box.taken.clear();
+    for (auto& [early_id, parts] : queues.early) dropped.push_back(std::move(parts));
+    queues.early.clear();
+    queues.waiting.clear();
+    queues.waiting_places.clear();
+    queues.waiting_by_source.clear();
+    queues.posted.clear();
+    queues.posted_by_source.clear();
+    queues.posted_open.clear();
+    queues.taken.clear();
   }
   for (auto match = matched_.begin(); match != matched_.end();) {
     if (match->receiver.communicator == communicator) {
@@ -202,31 +202,31 @@ void PointToPointMatching::Drop(uint64_t communicator,
 }
 
 uint64_t PointToPointMatching::Sent(const Endpoint& endpoint, int peer) const {
-  const Box* const box = FindBox(endpoint);
-  if (box == nullptr) return 0;
-  const auto found = box->sent.find(peer);
-  return found == box->sent.end() ? 0 : found->second;
+  const MatchQueues* const queues = FindQueues(endpoint);
+  if (queues == nullptr) return 0;
+  const auto found = queues->sent.find(peer);
+  return found == queues->sent.end() ? 0 : found->second;
 }
 
 uint64_t PointToPointMatching::Arrived(const Endpoint& endpoint, int peer) const {
-  const Box* const box = FindBox(endpoint);
-  if (box == nullptr) return 0;
-  const auto found = box->arrived.find(peer);
-  return found == box->arrived.end() ? 0 : found->second;
+  const MatchQueues* const queues = FindQueues(endpoint);
+  if (queues == nullptr) return 0;
+  const auto found = queues->arrived.find(peer);
+  return found == queues->arrived.end() ? 0 : found->second;
 }
 
 bool PointToPointMatching::IsUntaken(const Endpoint& endpoint, int source,
                                      uint64_t number) const {
-  const Box* const box = FindBox(endpoint);
-  return box != nullptr && box->waiting_places.contains({source, number});
+  const MatchQueues* const queues = FindQueues(endpoint);
+  return queues != nullptr && queues->waiting_places.contains({source, number});
 }
 
 bool PointToPointMatching::IsTaken(const Endpoint& endpoint, int source,
                                    uint64_t number) const {
-  const Box* const box = FindBox(endpoint);
-  const Name name{source, number};
-  return box != nullptr && number <= Arrived(endpoint, source) &&
-         !box->waiting_places.contains(name) && !box->dropped.contains(name);
+  const MatchQueues* const queues = FindQueues(endpoint);
+  const MessageId id{source, number};
+  return queues != nullptr && number <= Arrived(endpoint, source) &&
+         !queues->waiting_places.contains(id) && !queues->dropped.contains(id);
 }
 
 }  // namespace jaxccomp

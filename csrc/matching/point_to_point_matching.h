@@ -29,7 +29,7 @@ namespace jaxccomp {
 class PointToPointMatching {
  public:
   // Kept messages hold the credit of their senders on `wire`.
-  explicit PointToPointMatching(Wire* wire) : wire_(wire) {}
+  explicit PointToPointMatching(TransportRouter* router) : router_(router) {}
 
   // Header::site of a message; the header's sequence is its number, the iteration its tag.
   static constexpr uint64_t kMessageSite = 0x7032;
@@ -69,48 +69,48 @@ class PointToPointMatching {
   bool IsTaken(const Endpoint& endpoint, int source, uint64_t number) const;
 
  private:
-  using Name = std::pair<int, uint64_t>;         // message id: sender and number
-  using Channel = std::pair<int, int64_t>;       // source and tag
+  using MessageId = std::pair<int, uint64_t>;         // message id: sender and number
+  using SourceTag = std::pair<int, int64_t>;       // source and tag
   using Parts = std::vector<Arrival>;
   // Waiting messages are kept in order of arrival, receives in order of posting.
   struct Message {
-    Name name;
-    Channel channel;
+    MessageId id;
+    SourceTag source_tag;
     Parts parts;
   };
   struct Receive {
     int source;
     int64_t tag;
     MatchKey receiver;
-    bool Fits(const Channel& channel) const;
+    bool Fits(const SourceTag& source_tag) const;
     bool IsExact() const;
   };
   // The state of one member.
-  struct Box {
+  struct MatchQueues {
     uint64_t operations = 0;
     std::map<int, uint64_t> sent, arrived;       // by the other member
-    std::map<Name, Parts> early;                 // messages that wait for an earlier one of their sender
+    std::map<MessageId, Parts> early;                 // messages that wait for an earlier one of their sender
     uint64_t next_place = 0;                     // last key used in `waiting` or `posted`
     std::map<uint64_t, Message> waiting;
-    std::map<Name, uint64_t> waiting_places;
-    std::map<Channel, std::deque<uint64_t>> waiting_by_channel;
+    std::map<MessageId, uint64_t> waiting_places;
+    std::map<SourceTag, std::deque<uint64_t>> waiting_by_source;
     std::map<uint64_t, Receive> posted;
-    std::map<Channel, std::deque<uint64_t>> posted_by_channel;
+    std::map<SourceTag, std::deque<uint64_t>> posted_by_source;
     std::set<uint64_t> posted_open;              // keys of receives with a wildcard
-    std::map<Name, MatchKey> taken;              // messages and their receives, until the receives are over
-    std::set<Name> dropped;                      // messages dropped before a receive took them
+    std::map<MessageId, MatchKey> taken;              // messages and their receives, until the receives are over
+    std::set<MessageId> dropped;                      // messages dropped before a receive took them
   };
-  using BoxName = std::pair<uint64_t, int>;      // communicator and member
+  using QueuesKey = std::pair<uint64_t, int>;      // communicator and member
 
-  Box& BoxOf(const Endpoint& endpoint);
-  const Box* FindBox(const Endpoint& endpoint) const;
+  MatchQueues& QueuesOf(const Endpoint& endpoint);
+  const MatchQueues* FindQueues(const Endpoint& endpoint) const;
   // Removes the receive that takes the next message of that channel.
-  static std::optional<MatchKey> TakeReceive(Box& box, const Channel& channel);
-  static std::optional<uint64_t> FindWaiting(const Box& box, int source, int64_t tag);
-  static void AddWaiting(Box& box, const Name& name, const Channel& channel, Parts parts);
+  static std::optional<MatchKey> TakeReceive(MatchQueues& queues, const SourceTag& source_tag);
+  static std::optional<uint64_t> FindWaiting(const MatchQueues& queues, int source, int64_t tag);
+  static void AddWaiting(MatchQueues& queues, const MessageId& id, const SourceTag& source_tag, Parts parts);
 
-  Wire* const wire_;
-  std::map<BoxName, Box> boxes_;
+  TransportRouter* const router_;
+  std::map<QueuesKey, MatchQueues> queues_;
   std::deque<Match> matched_;
 };
 

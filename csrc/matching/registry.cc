@@ -36,9 +36,9 @@ Communicator* Registry::Insert(std::unique_ptr<Communicator> communicator) {
     endpoint->member = member;
     comm->endpoints.push_back(std::move(endpoint));
   }
-  if (auto broken = unborn_.find(comm->id); broken != unborn_.end()) {
-    comm->broken = std::move(broken->second);
-    unborn_.erase(broken);
+  if (auto revoked = unborn_.find(comm->id); revoked != unborn_.end()) {
+    comm->revoked = std::move(revoked->second);
+    unborn_.erase(revoked);
   }
   communicators_.emplace(comm->id, std::move(communicator));
   return comm;

@@ -41,7 +41,7 @@ class Registry {
   void BreakUnborn(uint64_t id, Status why) {
     if (unborn_.size() < kMaxUnborn) unborn_[id] = std::move(why);
   }
-  bool IsBrokenUnborn(uint64_t id) const { return unborn_.contains(id); }
+  bool IsRevokedUnborn(uint64_t id) const { return unborn_.contains(id); }
 
  private:
   static constexpr size_t kMaxUnborn = 1 << 12;

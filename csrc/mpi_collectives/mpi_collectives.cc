@@ -186,7 +186,7 @@ bool MpiCollectives::Poll() {
   return true;
 }
 
-void MpiCollectives::Freeze(const Status& why) {
+void MpiCollectives::Quiesce(const Status& why) {
   for (Running& running : std::exchange(running_, {})) {
     static_cast<void>(running.blocks.release());   // leaked on purpose: MPI may still read them
     running.done->Done(why);

@@ -33,7 +33,7 @@ class MpiCollectives final : public CollectiveLibrary {
   Result<Communicator> MakeCommunicator(const std::vector<int>& processes, uint64_t id) override;
   void Start(Communicator communicator, const LibraryCall& call, Completion* done) override;
   bool Poll() override;
-  void Freeze(const Status& why) override;
+  void Quiesce(const Status& why) override;
 
  private:
   struct Functions {

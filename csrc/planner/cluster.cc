@@ -20,9 +20,9 @@ Status CheckRate(const std::string& name, double rate) {
   return Refuse(name, rate, "1 to 1e18 bytes per second");
 }
 
-Status CheckSeconds(const std::string& name, double seconds, double least) {
-  if (std::isfinite(seconds) && seconds >= least && seconds <= 1e3) return Status::Ok();
-  return Refuse(name, seconds, (least > 0 ? "1e-9" : "0") + std::string(" to 1000 seconds"));
+Status CheckSeconds(const std::string& name, double seconds, double minimum) {
+  if (std::isfinite(seconds) && seconds >= minimum && seconds <= 1e3) return Status::Ok();
+  return Refuse(name, seconds, (minimum > 0 ? "1e-9" : "0") + std::string(" to 1000 seconds"));
 }
 
 Status CheckPair(const std::string& name, const PairCost& pair) {
@@ -58,7 +58,7 @@ bool Cluster::HasEqualHosts() const {
   });
 }
 
-Status Cluster::Check(bool coded) const {
+Status Cluster::Check(bool encoded) const {
   if (hosts.empty()) return {Code::kInvalidArgument, "a cluster needs at least one host"};
   int64_t ranks = 0;
   for (const HostCost& host : hosts) {
@@ -82,7 +82,7 @@ Status Cluster::Check(bool coded) const {
         CheckSeconds("time of a call", call_seconds, 0)}) {
     if (!status.ok()) return status;
   }
-  if (!coded) return Status::Ok();
+  if (!encoded) return Status::Ok();
   if (!(codec.ratio >= 0.1 && codec.ratio <= 1e6)) {
     return Refuse("ratio of a codec", codec.ratio, "0.1 to 1e6");
   }

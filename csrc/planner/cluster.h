@@ -47,7 +47,7 @@ struct Cluster {
   std::vector<int> HostOfRanks() const;
   bool HasEqualHosts() const;
   // Whether all numbers are valid; `coded`: whether the codec's are needed.
-  Status Check(bool coded) const;
+  Status Check(bool encoded) const;
 };
 
 }  // namespace jaxccomp

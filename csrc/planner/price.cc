@@ -45,7 +45,7 @@ Status TooLarge(const Algorithm& algorithm, const Problem& problem) {
 
 Result<Price> PriceOf(Collective collective, const std::string& algorithm, Problem problem,
                       const Cluster& cluster, PriceBy by, double limit_seconds) {
-  Status status = cluster.Check(problem.coded);
+  Status status = cluster.Check(problem.encoded);
   if (!status.ok()) return status;
   problem.ranks = cluster.Ranks();
   problem.hosts = cluster.HostOfRanks();

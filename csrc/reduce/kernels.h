@@ -28,9 +28,9 @@ struct Kernels {
   // dst[i] = before[i] + (values[i] - decoded[i]) * scale. A term, or the sum, counts as 0 unless its
   // magnitude is at most `most`.
   void (*residual_float)(void* dst, const void* before, const void* values, const void* decoded,
-                     int64_t count, float scale, float most);
+                     int64_t count, float scale, float maximum);
   void (*residual_double)(void* dst, const void* before, const void* values, const void* decoded,
-                      int64_t count, double scale, double most);
+                      int64_t count, double scale, double maximum);
   Convert float16_to_float;
   Convert float_to_float16;
   Convert bfloat16_to_float;

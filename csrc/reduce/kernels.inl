@@ -130,23 +130,23 @@ void Divide(void* values, int64_t count, T divisor) {
 
 // x, or 0 if its magnitude is above `most` or it is NaN. By a mask, as in half.h.
 template <typename T>
-inline T ZeroAbove(T x, T most) {
+inline T ZeroAbove(T x, T maximum) {
   using Bits = typename BitsOf<T>::Type;
   const Bits bits = __builtin_bit_cast(Bits, x);
-  const Bits small = (__builtin_bit_cast(T, bits << 1 >> 1) <= most) ? ~Bits{0} : Bits{0};
+  const Bits small = (__builtin_bit_cast(T, bits << 1 >> 1) <= maximum) ? ~Bits{0} : Bits{0};
   return __builtin_bit_cast(T, bits & small);
 }
 
 template <typename T>
 void Lost(void* dst, const void* before, const void* values, const void* decoded, int64_t count,
-          T scale, T most) {
+          T scale, T maximum) {
   auto* out = static_cast<Unaligned<T>*>(dst);
   auto* old = static_cast<const Unaligned<T>*>(before);
   auto* x = static_cast<const Unaligned<T>*>(values);
   auto* y = static_cast<const Unaligned<T>*>(decoded);
   JAXCCOMP_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
-    out[i] = ZeroAbove<T>(old[i] + ZeroAbove<T>((x[i] - y[i]) * scale, most), most);
+    out[i] = ZeroAbove<T>(old[i] + ZeroAbove<T>((x[i] - y[i]) * scale, maximum), maximum);
   }
 }
 

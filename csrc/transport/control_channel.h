@@ -13,7 +13,7 @@
 
 namespace jaxccomp {
 
-inline Status LostError(int process) {
+inline Status FailedPeerError(int process) {
   return {Code::kUnavailable, "process " + std::to_string(process) + " has been lost"};
 }
 
@@ -23,18 +23,18 @@ class ControlChannel {
 
   // The caller may reuse `payload` when Send returns.
   virtual Status Send(int process, const Header& header, std::span<const Piece> payload) = 0;
-  virtual bool IsLost(int process) const = 0;
+  virtual bool HasFailed(int process) const = 0;
   // Marks the process lost, and fails the transfers with it that the transport can end. Later calls do nothing.
-  virtual void Lose(int process, const Status& why) = 0;
+  virtual void MarkFailed(int process, const Status& why) = 0;
 
   // Sends a message without payload to the peer's transport. If the send fails, marks the process lost.
-  void Tell(int process, MessageType type, uint32_t number, int64_t bytes) {
+  void SendControl(int process, MessageType type, uint32_t number, int64_t bytes) {
     Header header;
     header.type = type;
     header.payload_tag = number;
     header.total_bytes = bytes;
     Status status = Send(process, header, {});
-    if (!status.ok()) Lose(process, status);
+    if (!status.ok()) MarkFailed(process, status);
   }
 
   int processes() const { return static_cast<int>(small_credit_.size()); }
@@ -53,8 +53,8 @@ class ControlChannel {
   void AddSmallCredit() { small_credit_.emplace_back().Grant(small_limit_); }
 
   // Puts the credit that is owed to the process into the header of a message to it.
-  void SettleSmall(int process, Header* header) {
-    const Credit::Amount returned = SmallCredit(process).Settle();
+  void ReturnSmallCredit(int process, Header* header) {
+    const Credit::Amount returned = SmallCredit(process).TakeOwed();
     header->returned_bytes = static_cast<int32_t>(returned.bytes);
     header->returned_messages = static_cast<int32_t>(returned.messages);
   }

@@ -43,7 +43,7 @@ class Credit {
     spent_.bytes += bytes;
   }
   // The receiver returns credit. False: it returns more than was spent.
-  bool Regain(Amount returned) {
+  bool Replenish(Amount returned) {
     if (returned.bytes < 0 || returned.messages < 0 || returned.bytes > spent_.bytes ||
         returned.messages > spent_.messages) {
       return false;
@@ -71,7 +71,7 @@ class Credit {
   }
   // Returns the owed credit, and sets it to zero. Between a Keep and its Take, owed_ may be negative: then nothing is
   // returned.
-  Amount Settle() {
+  Amount TakeOwed() {
     if (owed_.messages <= 0 || owed_.bytes < 0) return {};
     const Amount all = owed_;
     owed_ = {};
@@ -93,7 +93,7 @@ class PayloadCredit {
   bool MayCover(int64_t bytes) const { return bytes <= granted_bytes_; }
   void Spend(int64_t bytes) { left_bytes_ -= bytes; }
   // The receiver returns credit. False: it returns more than was spent.
-  bool Regain(int64_t bytes) {
+  bool Replenish(int64_t bytes) {
     if (bytes <= 0 || bytes > granted_bytes_ - left_bytes_) return false;
     left_bytes_ += bytes;
     return true;

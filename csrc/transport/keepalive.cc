@@ -13,7 +13,7 @@ void Keepalive::Poll() {
   polled_ = now;
   std::vector<int> living;
   for (int process = 0; process < channel_.processes(); ++process) {
-    if (process == process_ || !channel_.IsLost(process)) living.push_back(process);
+    if (process == process_ || !channel_.HasFailed(process)) living.push_back(process);
   }
   const size_t count = living.size();
   const auto own =
@@ -30,17 +30,17 @@ void Keepalive::Poll() {
   watched_ = watched;
   for (int process : watched) {
     GiveUpIfSilent(process, now);
-    if (!channel_.IsLost(process)) channel_.Tell(process, MessageType::kAlive, kQuestion, 0);
+    if (!channel_.HasFailed(process)) channel_.SendControl(process, MessageType::kAlive, kQuestion, 0);
   }
 }
 
 void Keepalive::GiveUpIfSilent(int process, Clock::time_point now) {
   const Peer& peer = peers_[static_cast<size_t>(process)];
-  const auto most = peer.has_spoken ? timeout_ : std::max<Clock::duration>(timeout_, kFirstWord);
+  const auto maximum = peer.has_spoken ? timeout_ : std::max<Clock::duration>(timeout_, kFirstWord);
   const auto silent = now - std::max(peer.heard, peer.watched_since);
-  if (silent <= most) return;
+  if (silent <= maximum) return;
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(silent).count();
-  channel_.Lose(process, {Code::kDeadlineExceeded,
+  channel_.MarkFailed(process, {Code::kDeadlineExceeded,
                           "rank " + std::to_string(process) + " of the world has not been heard by rank " +
                               std::to_string(process_) + " for " + std::to_string(milliseconds) +
                               " ms (the option peer_timeout_seconds): it has stopped, or the network "

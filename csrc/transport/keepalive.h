@@ -40,7 +40,7 @@ class Keepalive {
     if (is_question) Greet(process);
   }
   // Sends a sign of life: the answer to a ping, or an unsolicited message.
-  void Greet(int process) const { channel_.Tell(process, MessageType::kAlive, kAnswer, 0); }
+  void Greet(int process) const { channel_.SendControl(process, MessageType::kAlive, kAnswer, 0); }
   static bool IsQuestion(const Header& header) { return header.payload_tag == kQuestion; }
   // Pings the watched processes, and marks silent ones lost. Does nothing before the interval has passed.
   void Poll();

@@ -20,7 +20,7 @@ void SmallMessages::Send(int process, const Header& header, std::span<const Piec
   }
   credit.Spend(header.payload_bytes);
   Status status = control_.Send(process, header, payload);
-  if (!status.ok()) control_.Lose(process, status);
+  if (!status.ok()) control_.MarkFailed(process, status);
   done->Done(std::move(status));
 }
 
@@ -29,11 +29,11 @@ void SmallMessages::SendLater(int process, const Header& header, std::span<const
   Peer& peer = PeerOf(process);
   const uint32_t number = peer.outgoing.NextNumber();
   Header announcement = header;
-  announcement.type = MessageType::kOnRequest;
+  announcement.type = MessageType::kReadyToSend;
   announcement.payload_tag = number;
   Status status = control_.Send(process, announcement, {});
-  if (!status.ok()) control_.Lose(process, status);
-  if (status.ok() && control_.IsLost(process)) status = LostError(process);
+  if (!status.ok()) control_.MarkFailed(process, status);
+  if (status.ok() && control_.HasFailed(process)) status = FailedPeerError(process);
   if (!status.ok()) {
     done->Done(std::move(status));
     return;
@@ -58,25 +58,25 @@ void SmallMessages::SendOutgoing(int process, uint32_t number, bool on_credit) {
   const Outgoing outgoing = PeerOf(process).outgoing.Take(number);
   --outgoing_count_;
   Header header;
-  header.type = MessageType::kLate;
+  header.type = MessageType::kDeferredEager;
   header.payload_tag = number;
   header.payload_bytes = outgoing.bytes;
   header.total_bytes = on_credit;
   Status status = control_.Send(process, header, outgoing.pieces);
-  if (!status.ok()) control_.Lose(process, status);
+  if (!status.ok()) control_.MarkFailed(process, status);
   if (outgoing.done != nullptr) outgoing.done->Done(std::move(status));
 }
 
-bool SmallMessages::OnWant(int process, uint32_t number) {
+bool SmallMessages::OnClearToSend(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
   SendOutgoing(process, number, /*on_credit=*/false);
   return true;
 }
 
-bool SmallMessages::Regain(const Header& header) {
+bool SmallMessages::Replenish(const Header& header) {
   const int process = header.source_process;
-  if (!control_.SmallCredit(process).Regain({header.returned_bytes, header.returned_messages})) {
+  if (!control_.SmallCredit(process).Replenish({header.returned_bytes, header.returned_messages})) {
     return false;
   }
   SendWaiting(process);
@@ -94,15 +94,15 @@ void SmallMessages::Take(int process, int64_t bytes) {
   due_.push_back(process);
 }
 
-void SmallMessages::Settle() {
-  // Tell may report a lost process, whose failed operations release messages and so add to due_.
+void SmallMessages::ReturnCredit() {
+  // SendControl may report a lost process, whose failed operations release messages and so add to due_.
   while (!due_.empty()) {
     const int process = due_.back();
     due_.pop_back();
     PeerOf(process).due = false;
     // A later message to the process may have returned the credit.
-    if (!control_.IsLost(process) && control_.SmallCredit(process).IsDue()) {
-      control_.Tell(process, MessageType::kCredit, 0, 0);
+    if (!control_.HasFailed(process) && control_.SmallCredit(process).IsDue()) {
+      control_.SendControl(process, MessageType::kCredit, 0, 0);
     }
   }
 }
@@ -113,7 +113,7 @@ bool SmallMessages::OnAnnounced(const Header& header) {
   return PeerOf(header.source_process).incoming.Add(header.payload_tag, {{.bytes = header.payload_bytes}, {}, false});
 }
 
-bool SmallMessages::OnLate(const Header& header, std::span<const std::byte> payload) {
+bool SmallMessages::OnDeferredEager(const Header& header, std::span<const std::byte> payload) {
   auto& all = PeerOf(header.source_process).incoming;
   Incoming* const found = all.Find(header.payload_tag);
   const bool on_credit = header.total_bytes != 0;
@@ -126,7 +126,7 @@ bool SmallMessages::OnLate(const Header& header, std::span<const std::byte> payl
     CopyBytes(found->here.get(), payload.data(), header.payload_bytes);
     return true;
   }
-  // If the sender used credit before kWant reached it, this process owes the credit.
+  // If the sender used credit before kClearToSend reached it, this process owes the credit.
   if (on_credit) Take(header.source_process, header.payload_bytes);
   const Incoming incoming = all.Take(header.payload_tag);
   if (incoming.done == nullptr) return true;
@@ -150,12 +150,12 @@ void SmallMessages::Pull(Announced announced, std::span<const Piece> into, Compl
       const Incoming here = all.Take(number);
       if (here.done != nullptr) Scatter(here.here.get(), here.into);
       Take(process, bytes);
-    } else if (control_.IsLost(process)) {
+    } else if (control_.HasFailed(process)) {
       static_cast<void>(all.Take(number));
-      if (status.ok()) status = LostError(process);
+      if (status.ok()) status = FailedPeerError(process);
     } else {
       if (status.ok()) done = nullptr;   // called when the payload has come
-      control_.Tell(process, MessageType::kWant, number, bytes);
+      control_.SendControl(process, MessageType::kClearToSend, number, bytes);
     }
   }
   if (done != nullptr) done->Done(std::move(status));
@@ -185,7 +185,7 @@ void SmallMessages::EndOutgoing(Peer* peer, const Status& why) {
   }), why);
 }
 
-void SmallMessages::Lose(int process, const Status& why) {
+void SmallMessages::MarkFailed(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   EndOutgoing(&peer, why);
   // Messages that have not been pulled stay: a later pull takes one that has come, and fails otherwise.

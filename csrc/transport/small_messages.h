@@ -1,8 +1,9 @@
 // Sends small messages of kData on credit (transport/credit.h), and queues messages beyond the credit. Shared by the
 // MPI and UCX transports.
 //
-// A message beyond the credit is announced (kOnRequest; the receiver tells it from a large payload by its size). The
-// payload follows (kLate) when there is credit again, lowest lane first, or when the receiver asks for it (kWant).
+// A message beyond the credit is announced (kReadyToSend; the receiver tells it from a large payload by its size). The
+// payload follows (kDeferredEager) when there is credit again, lowest lane first, or when the receiver asks for it
+// (kClearToSend).
 #pragma once
 
 #include <cstddef>
@@ -36,18 +37,18 @@ class SmallMessages {
 
   // Handle messages of other processes. False: the message is invalid.
   bool OnAnnounced(const Header& header);
-  bool OnWant(int process, uint32_t number);
-  bool OnLate(const Header& header, std::span<const std::byte> payload);
+  bool OnClearToSend(int process, uint32_t number);
+  bool OnDeferredEager(const Header& header, std::span<const std::byte> payload);
   // Takes back the credit that the message returns.
-  bool Regain(const Header& header);
+  bool Replenish(const Header& header);
   // Fails the queued sends to that process, and the pulls from it. Payloads that have arrived can still be pulled.
-  void Lose(int process, const Status& why);
+  void MarkFailed(int process, const Status& why);
 
   // Take: an operation has taken a message (OnMessage has returned, or Transport::Release). See Transport::Keep and
-  // Settle.
+  // ReturnCredit.
   void Take(int process, int64_t bytes);
   void Keep(int process, int64_t bytes) { control_.SmallCredit(process).Keep(bytes); }
-  void Settle();
+  void ReturnCredit();
 
   // Whether messages wait for credit.
   bool Any() const { return outgoing_count_ > 0; }
@@ -55,7 +56,7 @@ class SmallMessages {
   void Close(const Status& why);
 
  private:
-  // Incoming: announced and not delivered to a pull. Outgoing: queued until there is credit, or kWant comes.
+  // Incoming: announced and not delivered to a pull. Outgoing: queued until there is credit, or kClearToSend comes.
   struct Incoming : AnnouncedPayload {
     std::unique_ptr<std::byte[]> here{}; // the payload, if it came on credit before the pull
     bool has_come = false;
@@ -79,7 +80,7 @@ class SmallMessages {
 
   ControlChannel& control_;
   std::vector<Peer> peers_;
-  std::vector<int> due_;          // processes to which Settle returns credit, if it is still due
+  std::vector<int> due_;          // processes to which ReturnCredit returns credit, if it is still due
   int64_t outgoing_count_ = 0;    // over all peers
 };
 
@@ -100,7 +101,7 @@ void SendBySize(int process, const Header& header, std::span<const Piece> payloa
   if (header.payload_bytes > eager_bytes) return payloads->Send(process, header, payload, done);
   if (header.type == MessageType::kData) return small->Send(process, header, payload, done);
   Status status = control->Send(process, header, payload);
-  if (!status.ok()) control->Lose(process, status);
+  if (!status.ok()) control->MarkFailed(process, status);
   done->Done(std::move(status));
 }
 

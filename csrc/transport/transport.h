@@ -34,29 +34,28 @@ struct Piece { void* data; int64_t bytes; };
 
 enum class MessageType : uint8_t {
   kData = 0,
-  kProbe = 1,   // the sender waits for the receiver in this operation; no payload
-  kAbort = 2,   // the communicator has failed: the payload is the error text
-  kPresent = 3, // reply to a probe: the operation has begun at the replying rank
-  kCheck = 4,   // comparison of programs: program_hash; the payload lists the program's collectives
-  kBehind = 11, // reply to a probe: the operation has not begun at the replying rank; total_bytes is the number of
-                // operations that have ended there on the communicator
-  // Between transports. In terms of a rendezvous protocol, the header of an announced payload is the RTS, kWant the
-  // CTS, and kTaken the FIN.
-  kWant = 5,       // the receiver is ready for an announced payload of total_bytes
-  kOnRequest = 6,  // as kData (and delivered as kData), but the payload waits for credit or kWant
-  kCredit = 7,     // returns credit for large payloads: total_bytes
-  kComing = 8,     // an announced payload that waited is now sent on credit
-  kLate = 12,      // a small payload that waited, with this header; total_bytes 1: sent on credit, 0: after kWant
-  kAlive = 17,     // a sign of life (transport/keepalive.h)
-  kParting = 15,   // round payload_tag of the barrier at the end of the program
-  kLeft = 18,      // the sender closes its connections
-  kTaken = 16,     // the receiver has read an announced payload in place, or does not want it (any more)
-  kCancelled = 19, // the sender will not send an announced payload: its operation has failed, or kTaken declined it
+  kProbe = 1,           // the sender waits for the receiver in this operation; no payload
+  kAbort = 2,           // the communicator has failed: the payload is the error text
+  kPresent = 3,         // reply to a probe: the operation has begun at the replying rank
+  kCheck = 4,           // comparison of programs: program_hash; the payload lists the program's collectives
+  kBehind = 11,         // reply to a probe: the operation has not begun at the replying rank; total_bytes is the number
+                        // of operations that have ended there on the communicator
+  // Between transports: the rendezvous protocol of large payloads, and flow control.
+  kReadyToSend = 6,     // RTS: as kData (and delivered as kData), but the payload waits for credit or kClearToSend
+  kClearToSend = 5,     // CTS: the receiver is ready for an announced payload of total_bytes
+  kFin = 16,            // FIN: the receiver has read an announced payload in place, or does not want it (any more)
+  kEagerUpgrade = 8,    // an announced payload that waited is now sent on credit
+  kDeferredEager = 12,  // a small payload that waited, with this header; total_bytes 1: sent on credit, 0: after CTS
+  kCancelled = 19,      // the sender will not send an announced payload: its operation has failed, or kFin declined it
+  kCredit = 7,          // returns credit for large payloads: total_bytes
+  kAlive = 17,          // a sign of life (transport/keepalive.h)
+  kFinalizeBarrier = 15,  // round payload_tag of the barrier at the end of the program
+  kDisconnect = 18,     // the sender closes its connections
   // Between ranks of point-to-point operations:
-  kBlocked = 14,   // reply to a probe: the replying rank itself waits for the prober; the payload is a Standing
-                   // (matching/standing.h)
+  kBlocked = 14,        // reply to a probe: the replying rank itself waits for the prober; the payload is a WaitForEdge
+                        // (matching/wait_for_edge.h)
   // Of the world, without a communicator:
-  kGone = 13,      // process `root` has failed or died; the payload says why
+  kProcessFailed = 13,  // process `root` has failed or died; the payload says why
 };
 
 // Sent as raw bytes (little-endian x86-64 and AArch64).
@@ -114,7 +113,7 @@ class Receiver {
   virtual void OnMessage(const Header& header, std::span<const std::byte> payload,
                          Announced announced) = 0;
   // The process can no longer be reached. `process` -1: an invalid message came from an unknown process.
-  virtual void OnPeerLost(int process, const Status& why) = 0;
+  virtual void OnPeerFailed(int process, const Status& why) = 0;
 
  protected:
   ~Receiver() = default;
@@ -159,7 +158,7 @@ class Transport {
   virtual void OnProcessDied(int process) { static_cast<void>(process); }
   // Ends all transfers with the error `why`, and stops the transport for good, without waiting for anything. Makes no
   // more calls of MPI or UCX, which access memory of operations only during calls.
-  virtual void Freeze(const Status& why) { static_cast<void>(why); }
+  virtual void Quiesce(const Status& why) { static_cast<void>(why); }
   // Makes progress. True if there was any.
   virtual bool Poll() = 0;
   // Whether progress needs calls of Poll.
@@ -186,7 +185,7 @@ class Transport {
     static_cast<void>(process), static_cast<void>(bytes);
   }
   // Returns the credit that is due. Poll returns it, too.
-  virtual void Settle() {}
+  virtual void ReturnCredit() {}
   // Whether payloads are in transit that only Poll advances.
   virtual bool HasTransfers() const { return false; }
   // Size of the transport's own memory that holds payloads which have not been pulled.

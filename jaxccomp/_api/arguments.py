@@ -32,7 +32,7 @@ MPI_COLLECTIVES = (
 
 
 def check_mpi_support(
-    collective: str, *, codec: str, cotangent_codec: str, algorithm: str, referenced: bool
+    collective: str, *, codec: str, cotangent_codec: str, algorithm: str, has_ref: bool
 ) -> None:
     """Raise unless MPI has the operation with these options; MPI has all reductions.
 
@@ -41,7 +41,7 @@ def check_mpi_support(
       codec: canonical.
       cotangent_codec: canonical, or "same".
       algorithm: as given by the user.
-      referenced: whether the user gives ``ref=``.
+      has_ref: whether the user gives ``ref=``.
     """
     if collective not in MPI_COLLECTIVES:
         raise errors.unknown(
@@ -50,7 +50,7 @@ def check_mpi_support(
             MPI_COLLECTIVES,
             'For this operation leave backend="auto".',
         )
-    if referenced:
+    if has_ref:
         raise errors.InvalidArgumentError(
             f'{collective}: MPI sends values as they are, so backend="mpi" takes no ref=. '
             'Differences need backend="native" or "auto".'
@@ -94,7 +94,7 @@ def make_call(
     algorithm: str = "auto",
     op: str | None = None,
     root: int | None = None,
-    referenced: bool = False,
+    has_ref: bool = False,
     **others: object,
 ) -> Call:
     """Return the call that these arguments describe; raise if they are invalid."""
@@ -105,7 +105,7 @@ def make_call(
             "per rank), not both."
         )
     backend = _backend(backend)
-    codec = _codec(collective, codec, referenced)
+    codec = _codec(collective, codec, has_ref)
     if (registered := BACKENDS.find(backend)) is not None:
         along_axis = axis_name is not None
         moved = "permute" if collective == "sendrecv" and along_axis else collective
@@ -119,7 +119,7 @@ def make_call(
             codec=codec,
             cotangent_codec=cotangent,
             algorithm=algorithm,
-            referenced=referenced,
+            has_ref=has_ref,
         )
     if axis_name is None:
         if axis_index_groups is not None:
@@ -159,7 +159,7 @@ def make_call(
             and _jax.all_manual(axes)
         ),
         ordered=comm is not None and comm.order == "program",
-        referenced=referenced,
+        has_ref=has_ref,
     )
 
 
@@ -359,7 +359,7 @@ def _refuse(collective: str, others: Mapping[str, object]) -> None:
     """Raise if ``others``, the unknown keyword arguments, is not empty."""
     for name in others:
         # Set by the operations, not by users.
-        internal = ("op", "root", "referenced")
+        internal = ("op", "root", "has_ref")
         valid = [each for each in make_call.__kwdefaults__ or () if each not in internal]
         error = errors.unknown(f"keyword argument of {collective}:", name, valid)
         raise errors.UnknownKeywordError(str(error))
@@ -380,9 +380,9 @@ def _names_codec(text: object) -> bool:
     return re.split(r"[:|]", str(text))[0].strip() in codecs.table()
 
 
-def _codec(collective: str, codec: codecs.CodecLike, referenced: bool) -> str:
+def _codec(collective: str, codec: codecs.CodecLike, has_ref: bool) -> str:
     text = codecs.canonical_choice(codec)
-    if not referenced:
+    if not has_ref:
         return text
     if not codecs.is_raw(text):
         return codecs.canonical(text)

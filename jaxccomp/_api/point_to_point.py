@@ -90,16 +90,16 @@ def sendrecv(
       ...                   source=lambda r: (r - 1) % n)                # doctest: +SKIP
     """
     tags = [tag if each is None else each for each in (send_tag, recv_tag)]
-    referenced = ref is not None
-    if (recv_ref is not None and not referenced) or (like is not None and referenced):
+    has_ref = ref is not None
+    if (recv_ref is not None and not has_ref) or (like is not None and has_ref):
         raise errors.InvalidArgumentError(
             "sendrecv: "
             + ("recv_ref= goes with ref=" if like is None else "ref= does not go with like=")
             + ": with ref=, the received values must have the shapes and dtypes of x. Use "
             "send and recv, which take a ref= each."
         )
-    refs = (ref, ref if recv_ref is None else recv_ref) if referenced else ()
-    call = make_call("sendrecv", referenced=referenced, **options).replace(
+    refs = (ref, ref if recv_ref is None else recv_ref) if has_ref else ()
+    call = make_call("sendrecv", has_ref=has_ref, **options).replace(
         tag=_tag("sendrecv", tags[0]), recv_tag=_tag("sendrecv", tags[1])
     )
     if like is not None or tags[0] != tags[1]:
@@ -197,7 +197,7 @@ def _one_way_call(
             f"{collective}: along an axis all ranks run the same program; use jaxccomp.sendrecv("
             "x, dest=...) or jaxccomp.lax.ppermute, which name the destination of every rank."
         )
-    call = make_call(collective, referenced=ref is not None, **options)
+    call = make_call(collective, has_ref=ref is not None, **options)
     assert call.comm is not None
     receives = collective == "recv"
     wildcard = ANY_SOURCE if receives else None

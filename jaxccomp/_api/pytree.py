@@ -47,7 +47,7 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
     shapes = [result_shape(call, wire.shape) for wire, _ in pairs]
     sent = [i for i, (wire, _) in enumerate(pairs) if not _is_empty(call, wire)]
     operands = [pairs[i][0] for i in sent]
-    if call.referenced or call.carries:
+    if call.has_ref or call.adds_residual:
         for ref in refs:
             wires = _references(call, tree, ref)
             operands += [wires[i] for i in sent]
@@ -104,7 +104,7 @@ def _references(call: Call, tree: Any, ref: Any) -> list[Array]:
     for (path, leaf), (_, other) in zip(leaves, refs, strict=True):
         x, reference = (as_array(call.collective, each) for each in (leaf, other))
         shape = reference_shape(call, x.shape)
-        if (shape, x.dtype) != (reference.shape, reference.dtype) and not call.carries:
+        if (shape, x.dtype) != (reference.shape, reference.dtype) and not call.adds_residual:
             raise errors.InvalidArgumentError(
                 f"{call.collective}: ref{keystr(path)} must have the shape and dtype of "
                 f"{'x' if shape == x.shape else 'the result of x'}{keystr(path)}, "

@@ -30,8 +30,8 @@ class OptionInfo:
     default: str
     description: str
     choices: tuple[str, ...] = ()
-    least: float = 0.0
-    most: float = 0.0
+    minimum: float = 0.0
+    maximum: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,9 +229,9 @@ def _checked(name: str, option: OptionInfo, value: str) -> str:
             number = float(value)
         except ValueError:
             number = float("nan")
-        if option.least <= number <= option.most:
+        if option.minimum <= number <= option.maximum:
             return repr(number).removesuffix(".0")
-        valid = f"a number from {option.least:g} to {option.most:g}"
+        valid = f"a number from {option.minimum:g} to {option.maximum:g}"
     raise errors.InvalidArgumentError(
         f"codec {name!r}: {option.name}={value} is not valid, it must be {valid}."
     )

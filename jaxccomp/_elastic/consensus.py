@@ -92,7 +92,7 @@ class Node:
       process: this process's number.
       membership: the initial membership.
       silence_seconds: a member that has not answered for this time counts as missing.
-      look: returns the record of a process that has ended on this host; None if that is unknown.
+      find_ended: returns the record of a process that has ended on this host, or None.
       keep: stores this process's record for the other processes of this host.
     """
 
@@ -101,7 +101,7 @@ class Node:
         process: int,
         membership: Membership,
         silence_seconds: float,
-        look: Callable[[int], Record | None] = lambda process: None,
+        find_ended: Callable[[int], Record | None] = lambda process: None,
         keep: Callable[[Record], None] = lambda record: None,
     ):
         self.process = process
@@ -112,7 +112,7 @@ class Node:
         # Time after which a member that refuses connections is missing, and time without new votes
         # after which a leader stops waiting for missing members that may live.
         self._settle_seconds = min(0.3, silence_seconds / 4)
-        self._look = look
+        self._find_ended = find_ended
         self._keep = keep
         self._record = Record(membership)
         keep(self._record)
@@ -293,7 +293,7 @@ class Node:
 
     def _on_ask_end(self, now: float, source: int, message: Message) -> Outgoing:
         process = int(message["process"])
-        record = self._look(process)
+        record = self._find_ended(process)
         if record is None:
             return []
         return [(source, self._message("ended", process=process, record=record))]
@@ -369,7 +369,7 @@ class Node:
         known = self._all_known()
         missing = [p for p in known if p not in self._promises and self._is_missing(p, now)]
         for process in missing:
-            if process not in self._ended and (record := self._look(process)) is not None:
+            if process not in self._ended and (record := self._find_ended(process)) is not None:
                 out += self._confirm(process, record)
                 if self._ballot is None:
                     return out

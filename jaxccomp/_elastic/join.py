@@ -87,7 +87,7 @@ def _start_engine(state: World, worker: Any, readers: list[bool]) -> None:
     core.let_group_agree()
     for process, address in enumerate(peers.workers):
         if not address:
-            core.set_gone(process, f"rank {process} of the world {_GONE}")
+            core.set_failed(process, f"rank {process} of the world {_GONE}")
     silence = config.get("peer_timeout_seconds")
     secret = ucx.secret_of(peers.salt, rendezvous.derive)
     early = config.get("early_bytes"), config.get("early_messages")

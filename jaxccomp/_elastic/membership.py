@@ -87,7 +87,7 @@ class _Files:
                 new.unlink(missing_ok=True)
                 path.unlink(missing_ok=True)
 
-    def look(self, group: str, process: int, membership: Membership) -> Record | None:
+    def find_ended(self, group: str, process: int, membership: Membership) -> Record | None:
         """Return the record of a process that has ended on this host; None if that is unknown."""
         state = self._state
         if process >= len(state.peers.rows):
@@ -160,7 +160,7 @@ class _Member:
             memberships.state.process,
             membership,
             max(silence, _MIN_SILENCE_SECONDS),
-            lambda process: files.look(group, process, self.node.membership),
+            lambda process: files.find_ended(group, process, self.node.membership),
             lambda record: files.keep(group, record),
         )
 
@@ -215,7 +215,7 @@ class Memberships:
                 node.begin(time.monotonic(), processes, join)
         try:
             while True:
-                gone = self.state.gone()
+                gone = self.state.failed()
                 reported = engine.load().find_reported()
                 with member.changed:
                     now = time.monotonic()
@@ -282,15 +282,15 @@ class Memberships:
         def decide(proposals: Mapping[int, Any]) -> Any:
             if len(proposals) < comm.size:
                 return None
-            asked = {
+            requests = {
                 each["id"]: each for proposal in proposals.values() for each in proposal["joining"]
             }
             # Members may know different counts, if an earlier leader died before all members got
             # its decision. Numbers are never reused, so take the largest.
             first = max(proposal["processes"] for proposal in proposals.values())
-            numbers = range(first, first + len(asked))
-            asked_in_order = [asked[each] for each in sorted(asked)]
-            return {"processes": list(numbers), "first": first, "asked": asked_in_order}
+            numbers = range(first, first + len(requests))
+            requests_in_order = [requests[each] for each in sorted(requests)]
+            return {"processes": list(numbers), "first": first, "requests": requests_in_order}
 
         waiting = {each.message["id"]: each for each in rendezvous.wait_list.of(group)}
         proposal = {
@@ -305,7 +305,7 @@ class Memberships:
                 f"the members of {comm.name!r} (processes {list(comm.processes)}) must all call "
                 f"admit(), but {error} (after {timeout:g} s at most)."
             ) from None
-        if not found["asked"]:
+        if not found["requests"]:
             return comm
         membership = self.change(comm.name, comm.processes, found, timeout)
         grown = make(_name(original_name(comm.name), membership), membership.members)
@@ -315,7 +315,7 @@ class Memberships:
         # After this exchange all members accept messages of the joined processes.
         state.share(comm, (), timeout)
         for number, request in enumerate(
-            membership.detail["asked"], int(membership.detail["first"])
+            membership.detail["requests"], int(membership.detail["first"])
         ):
             if request["id"] in waiting:
                 _accept(waiting[request["id"]], number, state, grown)
@@ -334,9 +334,9 @@ class Memberships:
     def _apply(self, membership: Membership, dropped: set[int]) -> None:
         core, join = engine.load(), membership.detail
         if join:
-            _add(self.state, int(join["first"]), join["asked"])
+            _add(self.state, int(join["first"]), join["requests"])
         for process in dropped:
-            core.set_gone(process, f"rank {process} of the world is no longer a member")
+            core.set_failed(process, f"rank {process} of the world is no longer a member")
         core.forget_reports()
 
     # --- Messages ------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ class Memberships:
         """End operations with the other members, which continue without this process."""
         for process in node.membership.members:
             if process != self.state.process:
-                engine.load().set_gone(process, node.cut_off)
+                engine.load().set_failed(process, node.cut_off)
 
     def _refuse(self, process: int) -> None:
         with self._lock:
@@ -381,20 +381,20 @@ def _start_again(why: str) -> str:
     return f"{why}. Start this process again, and let it join (jaxccomp.init(join=...))."
 
 
-def _add(state: World, first: int, asked: Sequence[dict[str, Any]]) -> None:
+def _add(state: World, first: int, requests: Sequence[dict[str, Any]]) -> None:
     """Add processes from number ``first`` on; earlier numbers without a process count as gone."""
     rendezvous, peers, core = state.out_of_band, state.peers, engine.load()
     assert isinstance(rendezvous, Rendezvous) and peers is not None
     unknown = first - state.processes
-    rows = [_UNKNOWN] * unknown + [peer_info.Row(*map(int, each["row"])) for each in asked]
-    workers = [b""] * unknown + [ucx.unseal(each["worker"], rendezvous.derive) for each in asked]
+    rows = [_UNKNOWN] * unknown + [peer_info.Row(*map(int, each["row"])) for each in requests]
+    workers = [b""] * unknown + [ucx.unseal(each["worker"], rendezvous.derive) for each in requests]
     core.add_processes(workers)
     for process in range(state.processes, first):
-        core.set_gone(process, f"rank {process} of the world never joined")
+        core.set_failed(process, f"rank {process} of the world never joined")
     state.processes += len(workers)
     peers.rows += rows
     peers.workers += workers
-    rendezvous.addresses += [None] * unknown + [as_address(each["address"]) for each in asked]
+    rendezvous.addresses += [None] * unknown + [as_address(each["address"]) for each in requests]
     set_hosts(core, state, peers.rows)
 
 

@@ -256,8 +256,8 @@ class Rendezvous:
             for address in list(known):
                 try:
                     with connect(address, self._secret, deadline) as conn:
-                        asked = {"kind": "join", "version": __version__, "group": group}
-                        conn.send(asked | request())
+                        request_message = {"kind": "join", "version": __version__, "group": group}
+                        conn.send(request_message | request())
                         others = map(tuple, receive_by(conn, deadline, lambda: "")["addresses"])
                         known += [each for each in others if each not in (*known, self.address)]
                         return receive_by(conn, deadline, lambda: "")["accepted"]

@@ -60,8 +60,8 @@ from jaxccomp._jax.lowering import (
     lower_traced,
     platforms,
     program_name,
+    record_mesh,
     replica_groups,
-    tell_devices,
 )
 from jaxccomp._jax.primitives import (
     KEPT,
@@ -156,7 +156,7 @@ __all__ = [
     "shape_of",
     "shard_map_of",
     "stored",
-    "tell_devices",
+    "record_mesh",
     "this_line",
     "vary",
     "varying",

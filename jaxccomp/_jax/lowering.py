@@ -114,14 +114,14 @@ def _mesh_of(ctx: Any) -> Any:
     return outer if known else None
 
 
-def tell_devices(tree: Any) -> Any:
+def record_mesh(tree: Any) -> Any:
     """Return ``tree`` unchanged, and let a nested ``shard_map`` find its devices.
 
     JAX lowers a nested ``shard_map`` with a mesh without devices. The primitive bound here is
     lowered earlier, with the outer mesh, and stores that mesh for `replica_groups`.
     """
     leaves, treedef = jax.tree.flatten(tree)
-    return jax.tree.unflatten(treedef, _TELL_DEVICES.bind(*leaves) if leaves else leaves)
+    return jax.tree.unflatten(treedef, _RECORD_MESH.bind(*leaves) if leaves else leaves)
 
 
 @uses("mesh devices")
@@ -132,12 +132,12 @@ def _keep_mesh(ctx: Any, *operands: Any) -> Sequence[Any]:
     return operands
 
 
-_TELL_DEVICES = new_primitive(
-    "jaxccomp_tell_devices",
+_RECORD_MESH = new_primitive(
+    "jaxccomp_record_mesh",
     abstract_eval=lambda *avals: (list(avals), set()),
-    jvp=lambda primals, tangents: (_TELL_DEVICES.bind(*primals), list(tangents)),
+    jvp=lambda primals, tangents: (_RECORD_MESH.bind(*primals), list(tangents)),
     transpose=lambda cotangents, *operands: list(cotangents),
-    batcher=lambda axis_data, values, dims: (_TELL_DEVICES.bind(*values), list(dims)),
+    batcher=lambda axis_data, values, dims: (_RECORD_MESH.bind(*values), list(dims)),
     lowering=_keep_mesh,
 )
 
@@ -201,6 +201,7 @@ def lower_ffi(
     attributes: dict[str, Any],
     *,
     alias: str,
+    kept: int = 0,
     ordered: bool,
 ) -> Any:
     """Lower to a call of an FFI target, which XLA neither drops nor merges with another.
@@ -217,6 +218,8 @@ def lower_ffi(
       alias: "never"; "free": with k results, result i aliases operand i + k if that has its dtype
         and `is_free`, else operand i on the same conditions; "always": result i aliases operand i,
         so that a target that writes nothing passes its operands through.
+      kept: how many operands at the end no result aliases, because the program reads them later:
+        XLA would have to copy them.
       ordered: whether the call takes and returns a token of the ordered effect.
     """
     operands = tuple(operands)
@@ -225,7 +228,9 @@ def lower_ffi(
         operands = (ctx.tokens_in.get(ORDERED), *operands)
     shared = {"never": lambda _: False, "free": is_free, "always": lambda _: True}[alias]
     aliases: dict[int, int] = {}
-    last = len(operands) if alias == "free" else min(len(operands), first + len(ctx.avals_out))
+    last = len(operands) - kept
+    if alias != "free":
+        last = min(last, first + len(ctx.avals_out))
     for i in reversed(range(first, last)) if ctx.avals_out else ():
         result = first + (i - first) % len(ctx.avals_out)
         alike = ctx.avals_in[i - first].dtype == ctx.avals_out[result - first].dtype

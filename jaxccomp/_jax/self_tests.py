@@ -375,7 +375,7 @@ def mesh_devices() -> None:
             axis_names={_AXIS},
             check_vma=False,
         )
-        return inner(lowering.tell_devices(x))
+        return inner(lowering.record_mesh(x))
 
     nested = jax.shard_map(
         outer,

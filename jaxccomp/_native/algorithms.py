@@ -24,7 +24,7 @@ class Problem:
       block_bytes: size of each block.
       root: root of a rooted collective, else 0.
       chunk_bytes: size of a chunk; None for the option ``chunk_bytes``.
-      coded: whether a codec encodes any of the values.
+      encoded: whether a codec encodes any of the values.
       feedback: whether residuals (compression errors) are results.
       reverse: whether a scan begins at the last rank.
     """
@@ -33,7 +33,7 @@ class Problem:
     block_bytes: int
     root: int = 0
     chunk_bytes: int | None = None
-    coded: bool = False
+    encoded: bool = False
     feedback: bool = False
     reverse: bool = False
 

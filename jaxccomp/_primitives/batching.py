@@ -18,7 +18,7 @@ from jax import lax
 from jaxccomp import _jax
 from jaxccomp._call import (
     Call,
-    add_carried,
+    add_residuals,
     batch_dimensions,
     references_each,
     split_likes,
@@ -37,21 +37,21 @@ def batch(
     if axis_data.name in call.axes:
         if call.collective == "bcast" and call.groups is None:
             return _bcast_along(axis_data, call, values, dims)
-        if call.carries:
+        if call.adds_residual:
             values, dims = _paired(call, axis_data.size, values, dims)
             dims = split_references(call, dims)[0]
-            call, values = add_carried(call, values)
+            call, values = add_residuals(call, values)
         values, dims = (split_references(call, each)[0] for each in (values, dims))
         exact = call
-        if call.referenced or call.feedback:
+        if call.has_ref or call.feedback:
             # Delta bases and residuals belong to one rank's values, but here values of several
             # ranks are combined before they are sent: send them raw.
-            exact = call.replace(referenced=False, feedback=False, codec="raw")
+            exact = call.replace(has_ref=False, feedback=False, codec="raw")
         pairs = [_along(axis_data, exact, x, dim) for x, dim in zip(values, dims, strict=True)]
         if call.feedback:
             pairs += [(jnp.zeros_like(x), dim) for x, dim in zip(values, dims, strict=True)]
         return [x for x, _ in pairs], [dim for _, dim in pairs]
-    if call.referenced or call.carries:
+    if call.has_ref or call.adds_residual:
         values, dims = _paired(call, axis_data.size, values, dims)
     moved, places, result_dims = [], [], []
     for x, dim in zip(values, dims, strict=True):

@@ -2,8 +2,8 @@
 
 A call is composed if its codec is written in JAX, if a registered backend runs it with a codec, or
 if it runs on GPUs and the stage does not support it (on_cuda.py).
-jaxccomp/_traced/collectives.py has the compositions. With the mover of this module, the engine or
-the backend sends the values instead of jax.lax.
+jaxccomp/_traced/collectives.py has the compositions. With the exchanger of this module, the engine
+or the backend sends the values instead of jax.lax.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives
 from jaxccomp._traced.codecs import Codec
-from jaxccomp._traced.collectives import LaxMover
+from jaxccomp._traced.collectives import LaxExchanger
 
 Array = Any
 Tree = Any
@@ -108,12 +108,12 @@ class _Composed:
     def _run_uncoded(self, x: Array, refs: Sequence[Array]) -> list[Array]:
         call = _with_codec(self.call, self.how.uncoded)
         if call.codec == "raw":  # delta bases have no use
-            return bind(call.replace(referenced=False), [x])
+            return bind(call.replace(has_ref=False), [x])
         return bind(call, [x, *refs])
 
     def _run_together(self, operands: Sequence[Array], first: int = 0) -> list[Array]:
-        mover = EngineMover(self.call, self.how.moved)
-        return collectives.run(self.call, operands, self.how.find, mover, first)
+        exchanger = EngineExchanger(self.call, self.how.moved)
+        return collectives.run(self.call, operands, self.how.find, exchanger, first)
 
     def _run_in_pieces(
         self, codec: Codec, number: int, x: Array, refs: Sequence[Array]
@@ -149,7 +149,7 @@ class _Composed:
         if call.collective != "recv":
             codes = [self._encode(i, x, before) for i, x in enumerate(sent)]
         expected = [self._encoded_like(x) for x in likes] if call.collective != "send" else []
-        moving = _with_codec(call, self.how.moved).replace(referenced=False)
+        moving = _with_codec(call, self.how.moved).replace(has_ref=False)
         leaves, like_leaves = jax.tree.leaves(codes), jax.tree.leaves(expected)
         if call.likes >= 0:
             moving = with_likes(moving, len(leaves), len(like_leaves))
@@ -196,13 +196,13 @@ def _with_codec(call: Call, codec: str) -> Call:
     return call.replace(codec=codec, cotangent_codec="same", feedback=False)
 
 
-class EngineMover(LaxMover):
+class EngineExchanger(LaxExchanger):
     """Moves blocks by the engine or a registered backend, between processes or along axes."""
 
     def __init__(self, call: Call, codec: str):
         super().__init__(call)
         self._how = _with_codec(call, codec).replace(
-            algorithm="auto", reduce_op="", counts=(), pairs=(), root=-1, referenced=False
+            algorithm="auto", reduce_op="", counts=(), pairs=(), root=-1, has_ref=False
         )
 
     def index(self) -> Array:

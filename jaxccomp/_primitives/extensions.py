@@ -122,7 +122,7 @@ def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> 
 
 def is_composed(call: Call) -> bool:
     """Return whether a call is composed of other calls, because backends have no codecs."""
-    return not codecs.is_raw(call.codec) or call.referenced or call.feedback
+    return not codecs.is_raw(call.codec) or call.has_ref or call.feedback
 
 
 def run(call: Call, operands: Sequence[Array]) -> list[Array]:
@@ -206,7 +206,7 @@ def algorithm_of(call: Call, avals: Sequence[Any]) -> str:
         call.size,
         block_bytes,
         root=max(call.root, 0),
-        coded=_encodes_any(call, avals),
+        encoded=_encodes_any(call, avals),
         feedback=call.feedback,
         reverse=call.reverse,
     )

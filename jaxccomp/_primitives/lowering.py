@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxccomp import _jax, codecs, comm, errors
-from jaxccomp._call import Call, add_carried, reduced_values, split_likes
+from jaxccomp._call import Call, add_residuals, reduced_values, split_likes
 from jaxccomp._native import engine, ffi_targets, launches
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
 from jaxccomp._primitives import composed, extensions, on_cuda, planning, wide_sums
@@ -60,12 +60,12 @@ class Route:
         """The end of `line`, short because XLA limits the size of error messages."""
         return self.line[-55:]
 
-    def record(self, mover: str) -> None:
+    def record(self, backend: str) -> None:
         """Record the call for `jaxccomp.explain` and plans."""
         planning.record(
             self.where,
             self.call,
-            mover,
+            backend,
             self.sent,
             self.choice,
             operands=self.shapes,
@@ -88,14 +88,14 @@ def decide(ctx: Any, call: Call) -> Route:
     sent = _sent(call, _jax.avals_in(ctx))
     route = Route(_emit_backend, requested, call, line, sent, _shapes(sent, call))
     if extensions.BACKENDS.find(call.backend) is not None:
-        return dataclasses.replace(route, emit=_emit_carried) if call.carries else route
+        return dataclasses.replace(route, emit=_emit_residual_sum) if call.adds_residual else route
     platform, groups = _place(ctx, call, line)
     if platform is not None and wide_sums.must_split(call, sent):
         return dataclasses.replace(route, emit=_emit_wide_sum)
     composition = _composition(ctx, call, platform)
     custom = codecs.find_custom(call.codec) is not None
     site, plan = None, None
-    if not (custom or composition or _adds_carried(call, platform)):  # their parts have plans
+    if not (custom or composition or _adds_residual(call, platform)):  # their parts have plans
         if platform is not None:
             comm.init()
         site = planning.site_of(requested, route.shapes, groups, _jax.platforms(ctx))
@@ -113,8 +113,8 @@ def decide(ctx: Any, call: Call) -> Route:
         composition=composition,
         site=site,
     )
-    if _adds_carried(call, platform) or (composition and call.carries):
-        return dataclasses.replace(route, emit=_emit_carried)
+    if _adds_residual(call, platform) or (composition and call.adds_residual):
+        return dataclasses.replace(route, emit=_emit_residual_sum)
     if platform is None:
         return dataclasses.replace(route, emit=_emit_xla)
     if composition is not None:
@@ -164,11 +164,11 @@ def _emit_wide_sum(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
     )
 
 
-def _emit_carried(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
+def _emit_residual_sum(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
     """Emit the addition of residuals by JAX, and a call without them."""
     call = route.call
     return _jax.lower_traced(
-        ctx, lambda *xs: bind(*add_carried(call, xs)), operands, ordered=call.ordered
+        ctx, lambda *xs: bind(*add_residuals(call, xs)), operands, ordered=call.ordered
     )
 
 
@@ -218,6 +218,8 @@ def _emit_engine(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
             _attributes(call.replace(algorithm=extensions.algorithm_of(call, sent)), numbers)
             | attributes,
             alias=_ALIAS.get(call.collective, "never"),
+            # A bad step keeps the residuals before it (_api/error_feedback.py).
+            kept=len(operands) // 2 if call.adds_residual else 0,
             ordered=call.ordered,
         )
 
@@ -249,9 +251,9 @@ def _place(ctx: Any, call: Call, line: str) -> tuple[Platform | None, list[list[
     return platform, []
 
 
-def _adds_carried(call: Call, platform: Platform | None) -> bool:
+def _adds_residual(call: Call, platform: Platform | None) -> bool:
     """Return whether JAX adds the last call's residuals; the engine adds them only on CPUs."""
-    return call.carries and platform is not CPU
+    return call.adds_residual and platform is not CPU
 
 
 def _composition(ctx: Any, call: Call, platform: Platform | None) -> composed.Composition | None:
@@ -298,9 +300,9 @@ def _attributes(call: Call, devices: Sequence[int]) -> dict[str, Any]:
         # 1: the communicator is in program order. 2: it is not, so only the calls of each Python
         # thread are in program order.
         "ordered": (2 - _in_program_order(call)) if call.ordered else 0,
-        "referenced": int(call.referenced),
+        "has_ref": int(call.has_ref),
         "feedback": int(call.feedback),
-        "carries": int(call.carries),
+        "adds_residual": int(call.adds_residual),
     }
 
 

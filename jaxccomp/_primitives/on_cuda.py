@@ -47,7 +47,7 @@ def check(ctx: Any, call: Call) -> None:
         return
     here = (name for name, row in codecs.table().items() if not row.missing)
     has = errors.listed(name for name in here if _can_run(call.replace(codec=name), refused))
-    ref = " with ref=" if call.referenced else ""
+    ref = " with ref=" if call.has_ref else ""
     raise errors.UnknownNameError(
         f"{call.collective}{ref}: the engine has no codec {call.codec!r} for {refused} on GPUs; "
         f"valid: {has}. Use one of them, run on CPU devices, or let JAX run the call with "
@@ -82,7 +82,7 @@ def _dtypes(ctx: Any, call: Call) -> list[str]:
 
 def _runs_directly(call: Call, dtypes: Iterable[str]) -> bool:
     """Return whether the stage runs the call directly."""
-    if call.referenced or call.feedback:
+    if call.has_ref or call.feedback:
         return False
     moves = codecs.is_raw(call.codec) or call.collective in _MOVES or _is_message(call)
     return moves and all(platforms.cuda_runs(call.codec, dtype) for dtype in dtypes)
@@ -102,7 +102,7 @@ def _is_composed(call: Call, dtype: str) -> bool:
     if call.collective == "sendrecv" and not (_is_message(call) or codecs.is_raw(stage_codec)):
         return False
     if codecs.is_lossless(call.codec):
-        return not call.referenced and platforms.cuda_runs(call.codec, dtype)
+        return not call.has_ref and platforms.cuda_runs(call.codec, dtype)
     return first.name in traced_codecs.CODECS and platforms.cuda_runs(stage_codec, "uint8")
 
 

@@ -26,7 +26,7 @@ class Lowered:
     Attributes:
       where: the source line.
       call: with the resolved algorithm and codec.
-      mover: "native", "mpi", "xla", or a registered backend.
+      backend: "native", "mpi", "xla", or a registered backend.
       sizes: bytes of a rank's operands, by dtype; None for symbolic shapes.
       choice: a `jaxccomp.schedules.Choice`, if there are predictions.
       site: the arguments of its `jaxccomp.plan.PlannedCall`; None if plans do not have such calls.
@@ -36,7 +36,7 @@ class Lowered:
 
     where: str
     call: Call
-    mover: str
+    backend: str
     sizes: tuple[tuple[str, int], ...] | None
     choice: Any | None
     site: Mapping[str, Any] | None
@@ -80,7 +80,7 @@ def lower_anew(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
 def record(
     where: str,
     call: Call,
-    mover: str,
+    backend: str,
     avals: Sequence[Any],
     choice: Any = None,
     *,
@@ -91,7 +91,7 @@ def record(
     """Record a call in all enclosing `recorded` blocks."""
     if _is_recording():
         sizes, processes = _sizes(avals), _processes(call, groups)
-        lowered = Lowered(where, call, mover, sizes, choice, site, processes, operands)
+        lowered = Lowered(where, call, backend, sizes, choice, site, processes, operands)
         for calls in _recorder.lists:
             calls.append(lowered)
 
@@ -113,7 +113,7 @@ def add_plans(plans: Plans, calls: Iterable[Lowered]) -> None:
 
 
 def _plan(lowered: Lowered) -> Plan:
-    call, backend = lowered.call, lowered.mover
+    call, backend = lowered.call, lowered.backend
     algorithm = call.algorithm
     if backend == "native":
         if algorithm == "auto" and lowered.choice is not None:
@@ -171,7 +171,7 @@ def site_of(
     # A process gets pinned plans when it joins.
     if not _is_recording() and not (comm.is_initialized() and comm.plans() is not None):
         return None
-    details = ("reverse", "referenced", "feedback", "carries")
+    details = ("reverse", "has_ref", "feedback", "adds_residual")
     return {
         "collective": call.collective,
         "reduce_op": call.reduce_op,
@@ -261,7 +261,7 @@ def choice_of(
     if planner is None or sizes is None or not (is_open or _is_recording()):
         return None
     # Predictions do not include the cost of residuals, delta bases or reverse scans.
-    if call.feedback or call.carries or call.referenced or call.reverse:
+    if call.feedback or call.adds_residual or call.has_ref or call.reverse:
         return None
     return planner.choose(
         call.collective,
@@ -313,7 +313,7 @@ def measured_key_of(lowered: Lowered) -> Hashable:
     call = lowered.call
     return _key(
         {
-            "backend": lowered.mover,
+            "backend": lowered.backend,
             "operation": call.collective,
             "reduce_op": call.reduce_op,
             "root": call.root,

@@ -110,7 +110,7 @@ def _jvp(row: Row, primals: Any, tangents: Any, *, call: Call) -> tuple[list[Arr
         )
     # Delta bases change only the encoding, so they have no tangents.
     primals, _ = split_references(call, primals)
-    call = call.replace(referenced=False)
+    call = call.replace(has_ref=False)
     moving = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
     if all(_jax.is_zero(tangents[i]) for i in moving):
         return results, result_tangents
@@ -144,9 +144,7 @@ def _transposed(row: Row, cotangents: Any, *operands: Any, call: Call) -> list[A
     if call.likes >= 0:
         return transpose.exchange(call, [_jax.instantiate(ct) for ct in cotangents], operands)
     sent, references = split_references(call, operands)
-    given = row.transpose(
-        call.replace(referenced=False), [_jax.instantiate(ct) for ct in cotangents]
-    )
+    given = row.transpose(call.replace(has_ref=False), [_jax.instantiate(ct) for ct in cotangents])
     given = [ct if _jax.is_undefined(x) else None for ct, x in zip(given, sent, strict=True)]
     return given + [_jax.zero_cotangent(x) if _jax.is_undefined(x) else None for x in references]
 

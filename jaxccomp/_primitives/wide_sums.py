@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxccomp import codecs
-from jaxccomp._call import Call, add_carried, split_references
+from jaxccomp._call import Call, add_residuals, split_references
 from jaxccomp._native import algorithms, engine
 from jaxccomp._primitives.binding import bind
 from jaxccomp._traced import stacked
@@ -50,16 +50,16 @@ def must_split(call: Call, avals: Sequence[Any]) -> bool:
 
 def reduce_apart(call: Call, operands: Sequence[Array]) -> list[Array]:
     """Run a call that `must_split` as two calls."""
-    values, carried = split_references(call, operands)
+    values, residuals_in = split_references(call, operands)
     chosen = [i for i, x in enumerate(values) if is_half(x.dtype)]
     count = len(values)
 
     def given(places: Sequence[int]) -> list[Array]:
-        return [values[i] for i in places] + [carried[i] for i in places if call.carries]
+        return [values[i] for i in places] + [residuals_in[i] for i in places if call.adds_residual]
 
     plain, exact = call.replace(codec="raw", feedback=False), given(chosen)
-    if call.carries:
-        plain, exact = add_carried(plain, exact)
+    if call.adds_residual:
+        plain, exact = add_residuals(plain, exact)
     others = [i for i in range(count) if i not in chosen]
     moved = bind(call, given(others))
     results = dict(zip(chosen, bind(plain, exact), strict=True))
@@ -132,7 +132,7 @@ def wide_avals(avals: Sequence[Any]) -> list[Any]:
 def _op_of(call: Call) -> str:
     # "prod" is not scaled. A scale would change the results of lossy codecs, which have thresholds
     # and minimum scales, and the unit of residuals.
-    scaled = codecs.is_lossless(call.codec) and not (call.carries or call.feedback)
+    scaled = codecs.is_lossless(call.codec) and not (call.adds_residual or call.feedback)
     return call.reduce_op if scaled else "prod"
 
 

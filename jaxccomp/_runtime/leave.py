@@ -152,7 +152,7 @@ def _finalize(failure: str, dead: list[str], impatient: bool) -> None:
 def _dead() -> list[str]:
     if _joined is None or _joined.processes == 1 or not engine.available():
         return []
-    return [why for why, is_dead in engine.load().find_gone().values() if is_dead]
+    return [why for why, is_dead in engine.load().find_failed().values() if is_dead]
 
 
 def _interrupts() -> int:

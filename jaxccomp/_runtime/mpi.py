@@ -22,8 +22,8 @@ from jaxccomp import errors
 from jaxccomp._runtime import environment
 from jaxccomp._runtime.environment import Launcher, launcher
 
-# The interval at which a wait calls its ``look``, which checks whether awaited processes live.
-_LOOK_INTERVAL_SECONDS = 0.2
+# The interval at which a wait calls ``check_peers``, which checks whether awaited processes live.
+_CHECK_INTERVAL_SECONDS = 0.2
 # Tags on COMM_WORLD, used only when init() times out: of the query "are you in init()?", and of its
 # reply.
 _QUERY_TAG, _REPLY_TAG = 32763, 32764
@@ -276,7 +276,7 @@ def wait(
     done: Callable[[], bool],
     timeout_seconds: float,
     explain: Callable[[], str],
-    look: Callable[[], str | None] | None = None,
+    check_peers: Callable[[], str | None] | None = None,
 ) -> None:
     """Call ``done`` until it returns true; raise with ``explain()`` at the deadline.
 
@@ -284,18 +284,18 @@ def wait(
       done: returns whether the wait is over.
       timeout_seconds: the deadline, from now.
       explain: returns the text of the error.
-      look: called a few times a second; if it returns a text, `wait` raises it at once.
+      check_peers: called a few times a second; if it returns a text, `wait` raises it at once.
     """
     now = time.monotonic()
-    deadline, looks_at = now + timeout_seconds, now + _LOOK_INTERVAL_SECONDS
+    deadline, checks_at = now + timeout_seconds, now + _CHECK_INTERVAL_SECONDS
     pause = 0.0
     while not done():
         now = time.monotonic()
         if now > deadline:
             raise errors.InitializationError(explain())
-        if look is not None and now > looks_at:
-            looks_at = now + _LOOK_INTERVAL_SECONDS
-            if why := look():
+        if check_peers is not None and now > checks_at:
+            checks_at = now + _CHECK_INTERVAL_SECONDS
+            if why := check_peers():
                 raise errors.InitializationError(why)
         time.sleep(pause)
         pause = min(pause + 1e-5, 1e-3)
@@ -308,7 +308,7 @@ def share(
     name: str,
     row: Sequence[int],
     timeout: float,
-    look: Callable[[], str | None] | None = None,
+    check_peers: Callable[[], str | None] | None = None,
 ) -> np.ndarray:
     """Allgather rows of integers, in the members' order.
 
@@ -325,7 +325,7 @@ def share(
       name: the communicator's name, for errors.
       row: this process's row.
       timeout: seconds to wait for the others.
-      look: see `wait`.
+      check_peers: see `wait`.
     """
     check = zlib.crc32(name.encode())
     tag = check % 32749  # every MPI allows tags up to 32767
@@ -342,7 +342,7 @@ def share(
         )
 
     def finish(request: Any, missing: Sequence[int], seconds: float = timeout) -> None:
-        wait(request.Test, seconds, lambda: explain(missing), look)
+        wait(request.Test, seconds, lambda: explain(missing), check_peers)
 
     def send(buffer: np.ndarray, member: int) -> Any:
         request = comm.Isend(buffer, member, tag)
@@ -350,7 +350,7 @@ def share(
         return request
 
     if rank == 0:
-        _gather(comm, name, members, rows, send, tag, timeout, explain, look)
+        _gather(comm, name, members, rows, send, tag, timeout, explain, check_peers)
         # Test requests one by one: MPI_Testall would not show which have completed at the deadline.
         answers = [send(rows, member) for member in members[1:]]
         for member in members[1:]:
@@ -362,7 +362,7 @@ def share(
         receive = comm.Irecv(rows, leader, tag)
         try:
             # At its deadline, the first member answers which members have not come: wait longer.
-            finish(receive, [leader], timeout + 5 * _LOOK_INTERVAL_SECONDS)
+            finish(receive, [leader], timeout + 5 * _CHECK_INTERVAL_SECONDS)
         except errors.InitializationError:
             _cancel([receive])
             raise
@@ -372,7 +372,7 @@ def share(
         ]
         if missing:
             # If members have died or failed, the first member has not waited for the deadline.
-            why = look() if look is not None else None
+            why = check_peers() if check_peers is not None else None
             raise errors.InitializationError(why or explain(missing))
     if (rows[:, 0] != check).any():
         raise errors.InitializationError(
@@ -391,7 +391,7 @@ def _gather(
     tag: int,
     timeout: float,
     explain: Callable[[Sequence[int]], str],
-    look: Callable[[], str | None] | None,
+    check_peers: Callable[[], str | None] | None,
 ) -> None:
     """Receive the rows of all other members; on failure, notify the members that sent a row."""
     open_requests = {i: comm.Irecv(rows[i], members[i], tag) for i in range(1, len(members))}
@@ -407,7 +407,7 @@ def _gather(
         return not open_requests
 
     try:
-        wait(is_done, timeout, lambda: explain([members[i] for i in open_requests]), look)
+        wait(is_done, timeout, lambda: explain([members[i] for i in open_requests]), check_peers)
     except errors.InitializationError:
         _cancel(list(open_requests.values()))
         rows[:, 0] = [_MISSING if i in open_requests else _CAME for i in range(len(members))]

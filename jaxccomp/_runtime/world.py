@@ -58,7 +58,7 @@ def original_name(name: str) -> str:
     return head if mark and "/" not in tail else name
 
 
-Gone = dict[int, tuple[str, bool]]  # World.gone
+FailedProcesses = dict[int, tuple[str, bool]]  # World.failed
 
 
 class World:
@@ -124,8 +124,8 @@ class World:
         if self.out_of_band is not None:
             return self.out_of_band.share(members, rank, name, row, timeout)
         self.require_reach()
-        look = partial(self._why_incomplete, members, name)
-        return _mpi.share(self.exchange, members, rank, name, row, timeout, look)
+        check_peers = partial(self._why_incomplete, members, name)
+        return _mpi.share(self.exchange, members, rank, name, row, timeout, check_peers)
 
     def shrink(
         self,
@@ -146,8 +146,8 @@ class World:
         if self.memberships is not None:
             return make(*self.memberships.shrink(comm.name, comm.processes, timeout_seconds))
         while True:
-            gone = self.gone()
-            processes = tuple(each for each in comm.processes if each not in gone)
+            failed = self.failed()
+            processes = tuple(each for each in comm.processes if each not in failed)
             absent = zlib.crc32(repr(processes).encode())
             # The members are part of the name. The count distinguishes repeated shrinks to them.
             number = self._shrinks.get((before, processes), 0)
@@ -156,24 +156,24 @@ class World:
                 self.share(group, (), timeout_seconds)
             except errors.InitializationError:
                 # If another member has gone meanwhile, try again without it.
-                if not (self.gone().keys() - gone.keys()).intersection(processes):
+                if not (self.failed().keys() - failed.keys()).intersection(processes):
                     raise
                 continue
             self._shrinks[before, processes] = number + 1
             return group
 
     @staticmethod
-    def gone() -> Gone:
+    def failed() -> FailedProcesses:
         """Return the processes that have ended, failed or died.
 
         Returns:
           By process: the reason, and whether the process is dead.
         """
-        return engine.load().find_gone() if engine.available() else {}
+        return engine.load().find_failed() if engine.available() else {}
 
     def why_gone(self, processes: Sequence[int]) -> str:
         """Return why some of these processes will not come; empty when all may."""
-        reasons = {each: why for each, (why, _) in self.gone().items()}
+        reasons = {each: why for each, (why, _) in self.failed().items()}
         if engine.available():
             reasons = engine.load().find_reported() | reasons
         return "; ".join(why for each, why in reasons.items() if each in processes)

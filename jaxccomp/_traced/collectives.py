@@ -28,7 +28,7 @@ Array = Any
 Tree = Any
 
 
-class LaxMover:
+class LaxExchanger:
     """Moves the blocks of a composed operation by jax.lax. Trees are moved leaf by leaf."""
 
     def __init__(self, call: Call):
@@ -111,28 +111,28 @@ def run(
     call: Call,
     operands: Sequence[Array],
     find_codec: FindCodec = traced_codecs.find_for,
-    mover: LaxMover | None = None,
+    exchanger: LaxExchanger | None = None,
     first: int = 0,
 ) -> list[Array]:
     """Run ``call`` on each operand, encoded with the codec of ``find_codec``.
 
-    ``find_codec`` must return the same codec on all ranks. ``mover`` moves blocks; the default,
+    ``find_codec`` must return the same codec on all ranks. ``exchanger`` moves blocks; the default,
     jax.lax, supports no communicator of several processes. Operand i draws the random numbers of
     operand ``first`` + i.
     """
     traced_codecs.find(call.codec)  # raises for unsupported codecs
     values, refs = split_references(call, operands)
-    if call.comm is not None and mover is None:
+    if call.comm is not None and exchanger is None:
         rows = [stacked.run(call, x[None]) for x in values]
         results = [x if same else x[0] for x, same in rows]
         return results + ([jnp.zeros_like(x) for x in values] if call.feedback else [])
     if call.collective == "barrier":
         return _barrier(call, operands)
-    plane = Plane(find_codec, mover or LaxMover(call))
+    plane = Plane(find_codec, exchanger or LaxExchanger(call))
     if call.collective == "ragged_alltoall":
         return [_ragged_alltoall(call, plane, *operands)]
     if refs:
-        call = call.replace(referenced=False)
+        call = call.replace(has_ref=False)
         n = len(values)
         return [
             _run_against(call, plane, x, refs[number::n], first + number)
@@ -169,10 +169,10 @@ def _run(call: Call, plane: Plane, x: Array, number: int) -> Array:
 
 
 class Plane(NamedTuple):
-    """The codecs and the mover of a composed operation."""
+    """The codecs and the exchanger of a composed operation."""
 
     find_codec: FindCodec
-    mover: LaxMover
+    exchanger: LaxExchanger
 
 
 class _Axis:
@@ -181,7 +181,7 @@ class _Axis:
     def __init__(self, call: Call, plane: Plane, dtype: Any, number: int = 0):
         """For values of ``dtype``; ``number`` is the operand's number in the call."""
         self.call = call
-        self.mover = plane.mover
+        self.exchanger = plane.exchanger
         self.axes = call.axes
         self.groups = None if call.groups is None else [list(group) for group in call.groups]
         self.codec = plane.find_codec(call.codec, jnp.dtype(dtype).name)
@@ -200,7 +200,7 @@ class _Axis:
 
     def rank(self) -> Array:
         """Return this rank's index within its group."""
-        return self.mover.rank()
+        return self.exchanger.rank()
 
     def is_root(self) -> Array:
         return self.rank() == self.call.root
@@ -208,23 +208,23 @@ class _Axis:
     def gather(self, x: Array) -> Array:
         """Return all ranks' values, stacked."""
         if self.codec is None:
-            return self.mover.gather(x)
-        wire = self.mover.gather(self._encode(x))
+            return self.exchanger.gather(x)
+        wire = self.exchanger.gather(self._encode(x))
         return self.codec.decode_rows(wire, x.shape, x.dtype)
 
     def exchange(self, x: Array) -> Array:
         """Send row j to rank j; row j of the result is from rank j."""
         if self.codec is None:
-            return self.mover.exchange(x)
-        wire = self.mover.exchange(self._encode(x, rows=True))
+            return self.exchanger.exchange(x)
+        wire = self.exchanger.exchange(self._encode(x, rows=True))
         return self.codec.decode_rows(wire, x.shape[1:], x.dtype)
 
     def exchange_to_reduce(self, x: Array) -> Array:
         """Return the reduction of the rows of `exchange`; sums have the dtype `sums_in`."""
         op = self.call.reduce_op
         if self.codec is None:
-            return stacked.reduce_rows(op, self.mover.exchange(x))
-        wire = self.mover.exchange(self._encode(x, rows=True))
+            return stacked.reduce_rows(op, self.exchanger.exchange(x))
+        wire = self.exchanger.exchange(self._encode(x, rows=True))
         if op not in ("sum", "mean"):
             return stacked.reduce_rows(op, self.codec.decode_rows(wire, x.shape[1:], x.dtype))
         total = self.codec.decode_sum(wire, x.shape[1:], x.dtype, self.sums_in)
@@ -233,19 +233,19 @@ class _Axis:
     def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
         """Move values from the first to the second rank of each pair; other ranks get zeros."""
         if self.codec is None:
-            return self.mover.permute(x, pairs)
-        wire = self.mover.permute(self._encode(x), pairs)
+            return self.exchanger.permute(x, pairs)
+        wire = self.exchanger.permute(self._encode(x), pairs)
         return self.codec.decode(wire, x.shape, x.dtype)
 
     def spread(self, x: Array) -> Array:
         """Broadcast the root's values; the root also gets the decoded ones."""
         if self.codec is None:
-            return self.mover.from_root(x)
-        wire = self.mover.from_root(self._encode(x))
+            return self.exchanger.from_root(x)
+        wire = self.exchanger.from_root(self._encode(x))
         return self.codec.decode(wire, x.shape, x.dtype)
 
     def sum(self, x: Array) -> Array:
-        return self.mover.sum(x)
+        return self.exchanger.sum(x)
 
     def _encode(self, x: Array, rows: bool = False) -> Wire:
         """Encode ``x``, or each of its rows."""
@@ -266,7 +266,7 @@ class _Axis:
         self.encodings += 1
         constant = f"{self.call} {self.number} {self.encodings}"
         if not (self.codec.draws_alike and self.call.reduce_op):
-            key = traced_codecs.key_for(x, constant, self.mover.index())
+            key = traced_codecs.key_for(x, constant, self.exchanger.index())
             return jax.random.split(key, x.shape[0]) if rows else key
         if not rows and self.row_keys is not None:  # ``x`` is the reduction of rows with this key
             return self.row_keys[self.rank()]

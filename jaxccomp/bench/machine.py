@@ -18,7 +18,7 @@ _INSTRUCTION_SETS = (("avx512_vbmi2", "AVX-512 VBMI2"), ("avx512bw", "AVX-512"),
 
 
 def processor() -> str:
-    """The processor's name, and the widest instruction set that the engine could use."""
+    """The processor's name, and the widest instruction set that the engine can use."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             lines = [line.partition(":") for line in file]
@@ -27,7 +27,9 @@ def processor() -> str:
     facts = {name.strip(): value.strip() for name, _, value in lines}
     flags = facts.get("flags", "").split()
     sets = [name for flag, name in _INSTRUCTION_SETS if flag in flags]
-    return ", ".join([facts.get("model name") or platform.machine(), *sets[:1]])
+    limit = os.environ.get("JAXCCOMP_INSTRUCTION_SET")
+    used = [f"limited to {limit}"] if limit else sets[:1]
+    return ", ".join([facts.get("model name") or platform.machine(), *used])
 
 
 def kernel() -> int:

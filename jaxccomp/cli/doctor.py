@@ -220,7 +220,7 @@ def option_texts(info: codecs.CodecInfo) -> list[str]:
     """A codec's options with defaults and allowed values, such as "level=1 (1 to 19)"."""
     return [
         f"{option.name}={option.default} "
-        f"({'|'.join(option.choices) or f'{option.least:g} to {option.most:g}'})"
+        f"({'|'.join(option.choices) or f'{option.minimum:g} to {option.maximum:g}'})"
         for option in info.options
     ]
 

@@ -26,7 +26,7 @@ class Schedule:
         parser.add_argument("--root", type=int, default=0, help="default: %(default)s")
         parser.add_argument("--bytes", default="1MiB", help="size of a block (%(default)s)")
         parser.add_argument("--chunk", help="default: the option chunk_bytes")
-        parser.add_argument("--coded", action="store_true", help="with a codec")
+        parser.add_argument("--encoded", "--coded", action="store_true", help="with a codec")
         parser.add_argument("--lossless", action="store_true", help="with a lossless codec")
         parser.add_argument("--hosts", default="", help="host number of each rank, as in 0,0,1,1")
 
@@ -41,7 +41,7 @@ class Schedule:
             root=arguments.root,
             block_bytes=parse_size(arguments.bytes),
             chunk_bytes=parse_size(arguments.chunk) if arguments.chunk else None,
-            coded=arguments.coded or arguments.lossless,
+            encoded=arguments.encoded or arguments.lossless,
             lossless=arguments.lossless,
             hosts=[int(host) for host in arguments.hosts.split(",") if host],
         )

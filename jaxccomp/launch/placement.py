@@ -179,11 +179,11 @@ def ranks_per_gpu(settings: Settings, gpus: int, ranks: int) -> int:
             f"{ranks} ranks do not fit on {gpus} GPU(s) with {shared} rank(s) each: raise "
             f"--ranks-per-gpu to {math.ceil(ranks / gpus)}, or give fewer ranks (-n)."
         )
-    given, most = settings.memory_fraction, max_memory(shared)
-    if given is not None and not 0 < given <= most + 1e-9:
+    given, maximum = settings.memory_fraction, max_memory(shared)
+    if given is not None and not 0 < given <= maximum + 1e-9:
         raise errors.InvalidArgumentError(
             f"a memory fraction of {given:g} for each of {shared} rank(s) on a GPU: it must be "
-            f"more than 0 and at most {MAX_MEMORY}/{shared} = {most:.3g}, since the ranks "
+            f"more than 0 and at most {MAX_MEMORY}/{shared} = {maximum:.3g}, since the ranks "
             "reserve their parts at once and CUDA needs the rest."
         )
     percentage = settings.thread_percentage

@@ -118,8 +118,8 @@ class Plan:
             found.append(dataclasses.replace(row, mps=True, why_not=reason))
         found += [self._replicas(count) for count in several]
         if several:
-            most = max(several)
-            found.append(Case(f"1 process, {most} times the batch", 1, most * self.batch))
+            maximum = max(several)
+            found.append(Case(f"1 process, {maximum} times the batch", 1, maximum * self.batch))
         return found
 
     def _share(self, name: str, count: int, mps: bool | None = None) -> Case:

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
+from jaxccomp import errors
 from jaxccomp._native import terminal
 from jaxccomp._primitives import planning
 
 P = ParamSpec("P")
 # Labels in place of the algorithm for calls that the engine does not run.
-_MOVERS = {"mpi": "MPI", "xla": "jax.lax"}
+_SHOWN_BACKENDS = {"mpi": "MPI", "xla": "jax.lax"}
 _COLUMNS = (
     *("line", "operation", "ranks", "bytes", "algorithm", "codec", "predicted", "measured"),
     "second best",
@@ -27,7 +28,7 @@ class ExplainedCall:
       collective: such as "bcast".
       ranks: the number of ranks.
       size_bytes: the operand of a rank; None if the shapes are not known.
-      mover: "native" (the engine), "mpi", "xla" (collectives of ``jax.lax``), or the name of a
+      backend: "native" (the engine), "mpi", "xla" (collectives of ``jax.lax``), or the name of a
         registered backend.
       algorithm: the algorithm that runs; "auto" without a prediction, when the engine's static rule
         chooses.
@@ -36,7 +37,7 @@ class ExplainedCall:
       second_best: algorithm, codec and time of the fastest other candidate; None if there is none.
         It may be up to 5 % faster than the chosen one: smaller gains do not change the choice.
       measured_seconds: the median of the last 64 calls in this process, including waits for other
-        ranks; None if there are none, and for `mover` "xla", which the engine does not time.
+        ranks; None if there are none, and for `backend` "xla", which the engine does not time.
       measured_calls: calls without an error since the last `jaxccomp.stats.reset`, counted for each
         device.
     """
@@ -45,13 +46,19 @@ class ExplainedCall:
     collective: str
     ranks: int
     size_bytes: int | None
-    mover: str
+    backend: str
     algorithm: str
     codec: str
     seconds: float | None
     second_best: tuple[str, str, float] | None
     measured_seconds: float | None
     measured_calls: int
+
+    @property
+    def mover(self) -> str:
+        """The name of `backend` in version 0.1."""
+        errors.warn_renamed("ExplainedCall.mover", "backend")
+        return self.backend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +113,7 @@ def explain(function: Callable[P, Any]) -> Callable[P, Explanation]:
       >>> def mean(x):
       ...     return jaxccomp.allreduce(x, op="mean", codec="auto")
       >>> (call,) = jaxccomp.explain(mean)(jnp.ones(1000, jnp.float32)).calls
-      >>> call.collective, call.size_bytes, call.mover
+      >>> call.collective, call.size_bytes, call.backend
       ('allreduce', 4000, 'native')
     """
 
@@ -132,7 +139,7 @@ def _call(lowered: planning.Lowered, row: Mapping[str, Any] | None) -> Explained
         collective=call.collective,
         ranks=call.size,
         size_bytes=None if lowered.sizes is None else sum(size for _, size in lowered.sizes),
-        mover=lowered.mover,
+        backend=lowered.backend,
         algorithm=call.algorithm if choice is None else _runs(choice.chosen),
         codec=call.codec,
         seconds=None if choice is None else choice.chosen.seconds,
@@ -156,7 +163,7 @@ def _texts(call: ExplainedCall) -> tuple[str, ...]:
         call.collective,
         str(call.ranks),
         "?" if call.size_bytes is None else str(call.size_bytes),
-        _ways(call),
+        _shown_algorithm(call),
         call.codec,
         "not priced" if call.seconds is None else _time(call.seconds),
         _measured(call),
@@ -164,8 +171,10 @@ def _texts(call: ExplainedCall) -> tuple[str, ...]:
     )
 
 
-def _ways(call: ExplainedCall) -> str:
-    return call.algorithm if call.mover == "native" else _MOVERS.get(call.mover, call.mover)
+def _shown_algorithm(call: ExplainedCall) -> str:
+    if call.backend == "native":
+        return call.algorithm
+    return _SHOWN_BACKENDS.get(call.backend, call.backend)
 
 
 def _measured(call: ExplainedCall) -> str:

@@ -250,7 +250,7 @@ def pbroadcast(
         x = map_values(lambda leaf: jnp.where(mine, leaf, jnp.zeros_like(leaf)), x)
         call = make_call("allreduce", axis_name=names, op="sum", **how)
         return apply(call.replace(invariant=False), x)
-    call = make_call("bcast", axis_name=names, root=source, referenced=ref is not None, **how)
+    call = make_call("bcast", axis_name=names, root=source, has_ref=ref is not None, **how)
     return apply(call.replace(invariant=False), x, ref)
 
 

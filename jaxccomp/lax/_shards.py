@@ -140,7 +140,7 @@ def on_shards(function: Callable[..., T], in_specs: Any, out_specs: Any) -> Call
         # A NamedTuple, such as an optimiser state, is one entry.
         each = in_specs if type(in_specs) is tuple else (in_specs,) * len(args)
         return jax.shard_map(function, in_specs=each, out_specs=out_specs, axis_names=axes)(
-            *_jax.tell_devices(args)
+            *_jax.record_mesh(args)
         )
 
     return called

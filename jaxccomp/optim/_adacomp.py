@@ -81,11 +81,11 @@ def adacomp(
         total = g + unsent
         size = jnp.where(jnp.isfinite(total), jnp.abs(total), 0).reshape(-1)
         bins = jnp.pad(size, (0, -size.size % bin_size)).reshape(-1, bin_size)
-        most = bins.max(axis=1, keepdims=True)
+        maximum = bins.max(axis=1, keepdims=True)
         # The padding of the last bin is 0 and changes no maximum. Bins of zeros send nothing.
-        least = jnp.broadcast_to(most, bins.shape).reshape(-1)[: size.size].reshape(g.shape)
-        grown = (jnp.abs(total + g) >= least) & (least > 0)
-        sent = jnp.where(grown, jnp.sign(total) * most.mean(), 0)
+        minimum = jnp.broadcast_to(maximum, bins.shape).reshape(-1)[: size.size].reshape(g.shape)
+        grown = (jnp.abs(total + g) >= minimum) & (minimum > 0)
+        sent = jnp.where(grown, jnp.sign(total) * maximum.mean(), 0)
         return jnp.where(jnp.isfinite(total), sent, total).astype(g.dtype)
 
     def update(updates: Any, state: FeedbackState, params: Any = None) -> tuple[Any, FeedbackState]:

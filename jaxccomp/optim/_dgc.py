@@ -103,8 +103,8 @@ def dgc(
         if clip_norm is not None:
             ranks = make_call("allreduce", **{**options, "op": "mean"}).size
             norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(updates)))
-            most = clip_norm / ranks**0.5
-            scale = jnp.where(norm > most, most / norm, 1)
+            maximum = clip_norm / ranks**0.5
+            scale = jnp.where(norm > maximum, maximum / norm, 1)
             updates = jax.tree.map(lambda g: (g * scale).astype(g.dtype), updates)
         mass = jax.tree.map(lambda u, g: momentum * u + g.astype(u.dtype), state.momentum, updates)
         unsent = jax.tree.map(jnp.add, state.unsent, mass)

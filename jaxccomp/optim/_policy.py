@@ -114,7 +114,7 @@ def _bytes(leaf: Any) -> int:
 
 
 def _buckets(
-    paths: Sequence[str], sizes: Sequence[int], chosen: Sequence[str], most: int | None
+    paths: Sequence[str], sizes: Sequence[int], chosen: Sequence[str], maximum: int | None
 ) -> tuple[Bucket, ...]:
     """Group leaves by codec, last layers first, since backward computes their gradients first.
 
@@ -124,20 +124,20 @@ def _buckets(
     previous bucket of its codec.
     """
     order = range(len(paths))
-    if most is not None:
+    if maximum is not None:
         order = sorted(order, key=lambda i: _natural(paths[i]), reverse=True)
     open_ones: dict[str, tuple[list[int], int]] = {}
-    least = 0.0 if most is None else most * _MIN_FILL
+    minimum = 0.0 if maximum is None else maximum * _MIN_FILL
     done: list[Bucket] = []
     for i in order:
         members, used = open_ones.get(chosen[i], ([], 0))
-        if most is not None and members and used >= least and used + sizes[i] > most:
+        if maximum is not None and members and used >= minimum and used + sizes[i] > maximum:
             done.append(Bucket(chosen[i], tuple(members)))
             members, used = [], 0
         open_ones[chosen[i]] = ([*members, i], used + sizes[i])
     for codec, (members, used) in open_ones.items():
         before = [number for number, bucket in enumerate(done) if bucket.codec == codec]
-        if used < least and before:
+        if used < minimum and before:
             members = [*done.pop(before[-1]).leaves, *members]
         done.append(Bucket(codec, tuple(members)))
     return tuple(done)

@@ -61,8 +61,8 @@ def participants(
       InitializationError: if there was no quorum in time, or a member has failed.
     """
     comm = _comm.resolve(comm)
-    least = max(math.ceil(fraction * comm.size), comm.size // 2 + 1)
-    rule = (least, grace_seconds)
+    minimum = max(math.ceil(fraction * comm.size), comm.size // 2 + 1)
+    rule = (minimum, grace_seconds)
     found = _comm.participants(comm, name, done, rule, wait_for_all, timeout_seconds)
     processes = tuple(comm.processes[rank] for rank in found.members)
     # The same name for the same members avoids a recompilation. A failure changes the name: only

@@ -287,12 +287,12 @@ class Streaming:
                 check_alike("Streaming", part, fragment.params)
 
 
-def _check_number(name: str, value: Any, least: int, most: int | None = None) -> None:
+def _check_number(name: str, value: Any, minimum: int, maximum: int | None = None) -> None:
     valid = isinstance(value, int) and not isinstance(value, bool)
-    if not valid or value < least or (most is not None and value > most):
-        limit = "" if most is None else f" and at most {most}, as every= says"
+    if not valid or value < minimum or (maximum is not None and value > maximum):
+        limit = "" if maximum is None else f" and at most {maximum}, as every= says"
         raise errors.InvalidArgumentError(
-            f"Streaming: {name} must be an integer of at least {least}{limit}, not {value!r}."
+            f"Streaming: {name} must be an integer of at least {minimum}{limit}, not {value!r}."
         )
 
 

@@ -7,6 +7,7 @@ codecs (docs/planner.md). Custom algorithms (`jaxccomp.register_algorithm`) are 
 """
 
 from jaxccomp.schedules._builder import Builder
+from jaxccomp.schedules._candidates import Choice, Option
 from jaxccomp.schedules._cluster import Cluster, cluster_of
 from jaxccomp.schedules._cluster import parse as parse_profile
 from jaxccomp.schedules._cluster import read as read_profile
@@ -22,7 +23,6 @@ from jaxccomp.schedules._prices import (
     static_rule,
     with_chunk,
 )
-from jaxccomp.schedules._ways import Choice, Option
 
 __all__ = [
     "COLLECTIVES",

@@ -36,7 +36,7 @@ class Builder:
       root: of rooted collectives, else 0.
       block_bytes: size of each block.
       chunk_bytes: the size of a chunk, a multiple of 64.
-      coded: whether there is a codec: the schedule must then encode values before it sends them.
+      encoded: whether there is a codec: the schedule must then encode values before it sends them.
       feedback: whether the schedule must write each encoding's compression error to `residuals`.
       reverse: of a scan, whether it begins at the last rank.
       lane: the lane (pipeline stage) of the tasks that are added next, from 0 on: one per chunk,
@@ -52,7 +52,7 @@ class Builder:
         self.root = problem.root
         self.block_bytes = problem.block_bytes
         self.chunk_bytes = problem.chunk_bytes
-        self.coded = problem.coded
+        self.encoded = problem.encoded
         self.feedback = problem.feedback
         self.reverse = problem.reverse
         self.lane = 0
@@ -207,7 +207,7 @@ class Builder:
         sources = [values, code, dst] if add else [values, code]
         return self._add("residual", self._row(dst), sources, after, final=bool(final))
 
-    # Values that are sent raw or encoded, depending on `coded`.
+    # Values that are sent raw or encoded, depending on `encoded`.
 
     def pack(self, src: Slot, after: After = ()) -> tuple[Slot, list[int]]:
         """Encodes values before a send; without a codec returns the range unchanged.
@@ -215,14 +215,25 @@ class Builder:
         Returns:
           The range to send, and the tasks to wait for.
         """
-        if not self.coded:
+        if not self.encoded:
             return src, _numbers(after)
         code = self.code(src)
         return code, [self.encode(code, src, after)]
 
-    def room(self, dst: Slot) -> Slot:
+    def receive_buffer(self, dst: Slot) -> Slot:
         """Returns the receive buffer for ``dst``: ``dst`` itself, or with a codec a new code."""
-        return self.code(dst) if self.coded else dst
+        return self.code(dst) if self.encoded else dst
+
+    @property
+    def coded(self) -> bool:
+        """The name of `encoded` in version 0.1."""
+        errors.warn_renamed("coded", "encoded")
+        return self.encoded
+
+    def room(self, dst: Slot) -> Slot:
+        """The name of `receive_buffer` in version 0.1."""
+        errors.warn_renamed("room", "receive_buffer")
+        return self.receive_buffer(dst)
 
     def unpack(self, dst: Slot, came: Slot, after: After = ()) -> list[int]:
         """Moves received or packed values to ``dst``: decodes, copies, or does nothing.
@@ -281,9 +292,9 @@ class Builder:
                     f"{kind}: a task waits for those before it, which are numbered 0 to "
                     f"{number - 1}, not for {dep}."
                 )
-        for name, value, most in (("lane", self.lane, _MOST), ("tag", tag, (1 << 32) - 1)):
-            if not 0 <= operator.index(value) <= most:
-                raise errors.ScheduleError(f"{kind}: {name} must be in 0..{most}, not {value}.")
+        for name, value, maximum in (("lane", self.lane, _MOST), ("tag", tag, (1 << 32) - 1)):
+            if not 0 <= operator.index(value) <= maximum:
+                raise errors.ScheduleError(f"{kind}: {name} must be in 0..{maximum}, not {value}.")
         rows = [self._row(slot) for slot in sources]
         place = (_KINDS.index(kind), final, operator.index(self.lane), operator.index(peer))
         self._tasks.append((*place, operator.index(tag), dst, rows, deps))

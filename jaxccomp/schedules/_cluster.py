@@ -367,22 +367,22 @@ def _number(
     content: Mapping[str, Any], name: str, place: str, within: tuple[float, float], default: float
 ) -> float:
     value = content.get(name, default)
-    least, most = within
+    minimum, maximum = within
     good = isinstance(value, (int, float)) and not isinstance(value, bool)
     # Also rejects infinity and NaN.
-    if not good or not least <= value <= most:
+    if not good or not minimum <= value <= maximum:
         raise errors.InvalidArgumentError(
-            f"{place}: {name} must be a number from {least:g} to {most:g}, not {value!r:.40}."
+            f"{place}: {name} must be a number from {minimum:g} to {maximum:g}, not {value!r:.40}."
         )
     return float(value)
 
 
 def _count(content: Mapping[str, Any], name: str, place: str, default: int) -> int:
     value = content.get(name, default)
-    most = _MAX_RANKS if name != "cores" else 4096
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+    maximum = _MAX_RANKS if name != "cores" else 4096
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
         raise errors.InvalidArgumentError(
-            f"{place}: {name} must be a whole number from 1 to {most}, not {value!r:.40}."
+            f"{place}: {name} must be a whole number from 1 to {maximum}, not {value!r:.40}."
         )
     return value
 

@@ -71,7 +71,7 @@ def register_algorithm(name: str, collective: str, /, **options: Value) -> Calla
       ...         if place == 0:
       ...             values, ready = b.pack(b.input(chunk))
       ...         else:
-      ...             values = b.room(chunk)
+      ...             values = b.receive_buffer(chunk)
       ...             ready = [b.recv((b.rank - 1) % b.ranks, b.lane, values)]
       ...         if place + 1 < b.ranks:
       ...             b.send((b.rank + 1) % b.ranks, b.lane, values, ready)
@@ -158,12 +158,12 @@ def _problems(
 ) -> Iterable[Problem]:
     feedback = (False, True) if collective in ("allreduce", "reduce_scatter") else (False,)
     reverse = (False, True) if collective in ("scan", "exscan") else (False,)
-    coded = [(coded, lost) for coded in (False, True) for lost in feedback if coded or not lost]
+    kinds = [(codec, lost) for codec in (False, True) for lost in feedback if codec or not lost]
     for count in ranks:
         roots = {0, count // 2, count - 1} if collective in _ROOTED else {0}
         for block, chunk in sizes:
             for root in sorted(roots):
-                for has_codec, lost in coded:
+                for has_codec, lost in kinds:
                     for backwards in reverse:
                         yield Problem(count, block, root, chunk, has_codec, lost, backwards)
 
@@ -225,7 +225,7 @@ class _Maker:
             int(problem.block_bytes),
             int(problem.root) if self._collective in _ROOTED else 0,
             max(int(chunk) // _ALIGN, 1) * _ALIGN,
-            bool(problem.coded),
+            bool(problem.encoded),
             bool(problem.feedback),
             bool(problem.reverse),
         )
@@ -249,7 +249,7 @@ class _Maker:
                 problem.root,
                 problem.block_bytes,
                 problem.chunk_bytes,
-                problem.coded,
+                problem.encoded,
                 problem.feedback,
                 problem.reverse,
                 by_rank,
@@ -281,6 +281,6 @@ class _Maker:
 def _described(problem: Problem) -> str:
     return (
         f"{problem.ranks} ranks, root {problem.root}, blocks of {problem.block_bytes} bytes, "
-        f"chunks of {problem.chunk_bytes}{', coded' if problem.coded else ''}"
+        f"chunks of {problem.chunk_bytes}{', encoded' if problem.encoded else ''}"
         f"{', with feedback' if problem.feedback else ''}{', reversed' if problem.reverse else ''}"
     )

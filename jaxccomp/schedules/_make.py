@@ -24,8 +24,8 @@ class Slot:
 
     Attributes:
       space: "input", "output", "scratch" (temporary values), "code" (encoded values; the range is
-        the raw values' range), "residual" (compression errors) or "carried" (the previous call's
-        compression errors).
+        the raw values' range), "residual" (compression errors) or "residual_in" (the previous
+        call's compression errors).
       block: the rank of an input or output block (0 if there is only one), or the number of a
         temporary block.
       begin: first byte. A scratch block begins at the offset given in `Schedule.scratch`.
@@ -93,10 +93,11 @@ def make(
     block_bytes: int,
     root: int = 0,
     chunk_bytes: int | None = None,
-    coded: bool = False,
+    encoded: bool = False,
     lossless: bool = False,
     feedback: bool = False,
     hosts: Sequence[int] = (),
+    coded: bool | None = None,
 ) -> Schedule:
     """Returns the schedule of ``rank``.
 
@@ -109,11 +110,13 @@ def make(
         per rank.
       root: the root of a rooted collective.
       chunk_bytes: default: the option of that name.
-      coded: whether there is a codec.
-      lossless: with ``coded``, whether it is lossless: the encoder then keeps its own values
+      encoded: whether there is a codec.
+      lossless: with ``encoded``, whether it is lossless: the encoder then keeps its own values
         instead of decoding.
-      feedback: as in `allreduce_with_feedback` and `reduce_scatter_with_feedback`; needs ``coded``.
+      feedback: as in `allreduce_with_feedback` and `reduce_scatter_with_feedback`; needs
+        ``encoded``.
       hosts: for each rank, a number for its host; default: all ranks on different hosts.
+      coded: deprecated; the name of ``encoded`` in version 0.1.
 
     Raises:
       InvalidArgumentError: for arguments that are out of range.
@@ -127,25 +130,28 @@ def make(
       1 send output0[0,4) to 2 tag 0 after 0
       <BLANKLINE>
     """
+    if coded is not None:
+        errors.warn_renamed("make(coded=)", "encoded=")
+        encoded = coded
     if collective not in COLLECTIVES:
         raise errors.unknown("collective with blocks of one size:", collective, COLLECTIVES)
-    for name, value, least, end in (
+    for name, value, first, end in (
         ("ranks", ranks, 1, 1 << 20),
         ("rank", rank, 0, ranks),
         ("root", root, 0, ranks),
         ("block_bytes", block_bytes, 0, 1 << 50),
         ("chunk_bytes", chunk_bytes or 64, 64, 1 << 50),
     ):
-        if not least <= value < end:
-            raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
-    if feedback and not (coded and collective in ("allreduce", "reduce_scatter")):
-        raise errors.InvalidArgumentError("feedback is of a coded allreduce or reduce_scatter.")
+        if not first <= value < end:
+            raise errors.InvalidArgumentError(f"{name} must be in {first}..{end - 1}, not {value}.")
+    if feedback and not (encoded and collective in ("allreduce", "reduce_scatter")):
+        raise errors.InvalidArgumentError("feedback is of an encoded allreduce or reduce_scatter.")
     if len(hosts) not in (0, ranks):
         raise errors.InvalidArgumentError(
             f"hosts has an entry for every rank, that is {ranks}, not {len(hosts)}."
         )
     problem = algorithms.Problem(
-        ranks, block_bytes, root=root, chunk_bytes=chunk_bytes, coded=coded, feedback=feedback
+        ranks, block_bytes, root=root, chunk_bytes=chunk_bytes, encoded=encoded, feedback=feedback
     )
     algorithm = algorithms.for_engine(collective, algorithm, problem)
     try:
@@ -157,7 +163,7 @@ def make(
             root,
             block_bytes,
             chunk_bytes or config.get("chunk_bytes"),
-            coded,
+            encoded,
             lossless,
             feedback,
             list(hosts),

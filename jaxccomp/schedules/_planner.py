@@ -12,19 +12,19 @@ import math
 from collections.abc import Sequence
 
 from jaxccomp import config
-from jaxccomp.schedules._cluster import Cluster, Groups, Layout
-from jaxccomp.schedules._make import COLLECTIVES
-from jaxccomp.schedules._ways import (
+from jaxccomp.schedules._candidates import (
     GAIN,
     RAW,
+    Candidates,
     Choice,
     Option,
-    Question,
+    Request,
     Sizes,
-    Ways,
     choice_of,
     first_of_gain,
 )
+from jaxccomp.schedules._cluster import Cluster, Groups, Layout
+from jaxccomp.schedules._make import COLLECTIVES
 
 # --- The choice by predicted time: candidates that cannot win are pruned before simulation --------
 
@@ -39,24 +39,24 @@ _NEAR = 1.5
 _CHUNK_GAIN = 0.2
 
 
-def _choose(question: Question, ways: Ways, every_option: bool) -> Choice | None:
+def _choose(request: Request, candidates: Candidates, every_option: bool) -> Choice | None:
     """Chooses by predicted time.
 
     Unless ``every_option``, candidates that cannot win are not simulated, or their simulation ends
     early. A candidate slower than `_NEAR` times another candidate is neither chosen nor tried with
     the next codec. No candidate is faster than the lower bound from the bytes on the links.
     """
-    search = _Search(ways, every_option)
+    search = _Search(candidates, every_option)
     chosen: Option | None = None
-    for codec in ways.codecs():
+    for codec in candidates.codecs():
         bar = (1 - GAIN) * chosen.seconds if chosen else math.inf
-        if question.algorithm == "auto":
+        if request.algorithm == "auto":
             found = search.best(codec, bar)
         else:
-            found = ways.price(question.algorithm, codec)
+            found = candidates.price(request.algorithm, codec)
         if found and found.seconds < bar:
             chosen = found
-    return choice_of(chosen, ways.options)
+    return choice_of(chosen, candidates.options)
 
 
 @dataclasses.dataclass
@@ -75,15 +75,15 @@ class _Stage:
 
     def near(self) -> set[str]:
         """The algorithms to try with the next codec."""
-        least = min(self.seconds.values(), default=math.inf)
-        return {name for name, each in self.seconds.items() if each <= _NEAR * least}
+        minimum = min(self.seconds.values(), default=math.inf)
+        return {name for name, each in self.seconds.items() if each <= _NEAR * minimum}
 
 
 class _Search:
     """Predicts the time of the candidates, codec by codec."""
 
-    def __init__(self, ways: Ways, every_option: bool):
-        self._ways, self._every_option = ways, every_option
+    def __init__(self, candidates: Candidates, every_option: bool):
+        self._candidates, self._every_option = candidates, every_option
         self._stages: list[_Stage] = []
         self._rule_is_at_floor = True  # until a predicted time shows otherwise
         # By algorithm: seconds of its raw bytes on the links, scaled to the call's size.
@@ -96,11 +96,11 @@ class _Search:
         """
         self._stages.append(_Stage(codec))
         if not self._every_option:
-            floor = self._ways.floor_seconds(codec)
+            floor = self._candidates.floor_seconds(codec)
             if floor >= bar_seconds:
                 return None
             if self._rule_is_at_floor:
-                rule = self._ways.price("auto", codec)
+                rule = self._candidates.price("auto", codec)
                 self._rule_is_at_floor = rule is not None and floor >= (1 - GAIN) * rule.seconds
                 if self._rule_is_at_floor:
                     return rule
@@ -112,23 +112,23 @@ class _Search:
         if stage.seconds:
             return stage
         before = self._compared(number - 1) if number else None
-        rule, names = self._ways.rule(stage.codec), self._ways.others(stage.codec)
+        rule, names = self._candidates.rule(stage.codec), self._candidates.others(stage.codec)
         if before is not None:
             near = before.near()
             names = [name for name in names if name in near]
         known: dict[str, float] = before.seconds if before is not None else {rule: 0.0}
         if before is None and not self._every_option:
-            self._ways.price("auto", stage.codec)  # the baseline for pruning
+            self._candidates.price("auto", stage.codec)  # the baseline for pruning
         names = self._hopeful(names, stage)
         found: dict[str, Option] = {}
         # Start with the previous codec's fastest: a low limit ends later simulations early.
         for name in sorted((rule, *names), key=lambda each: known.get(each, math.inf)):
             limit = self._limit(_NEAR * min(stage.seconds.values(), default=math.inf))
-            if self._raw_floors.get(name, 0.0) / self._ways.ratio(stage.codec) >= limit:
+            if self._raw_floors.get(name, 0.0) / self._candidates.ratio(stage.codec) >= limit:
                 stage.seconds[name] = math.inf
                 continue
-            asked = "auto" if name == rule else name
-            option = self._ways.price(asked, stage.codec, limit)
+            requested = "auto" if name == rule else name
+            option = self._candidates.price(requested, stage.codec, limit)
             if option is not None:
                 found[name] = option
             stage.seconds[name] = option.seconds if option else math.inf
@@ -143,19 +143,19 @@ class _Search:
             return None
         best = usual
         for each in options:
-            asked = self._ways.with_another_chunk(each.runs)
-            may_gain = each is usual or self._ways.is_pipeline(each.runs)
-            if asked is None or not may_gain or each.seconds > _NEAR * usual.seconds:
+            requested = self._candidates.with_another_chunk(each.runs)
+            may_gain = each is usual or self._candidates.is_pipeline(each.runs)
+            if requested is None or not may_gain or each.seconds > _NEAR * usual.seconds:
                 continue
             bar = min((1 - _CHUNK_GAIN) * each.seconds, (1 - GAIN) * best.seconds)
             limit = self._limit(bar)
-            if self._ways.floor_seconds(codec) >= limit:
+            if self._candidates.floor_seconds(codec) >= limit:
                 continue
-            found = self._ways.price(asked, codec, limit)
+            found = self._candidates.price(requested, codec, limit)
             if found and found.seconds < bar:
                 best = found
             elif found:
-                self._ways.options.remove(found)  # it gains too little to be listed
+                self._candidates.options.remove(found)  # it gains too little to be listed
         return best
 
     def _limit(self, seconds: float) -> float:
@@ -163,25 +163,25 @@ class _Search:
 
     def _hopeful(self, names: list[str], stage: _Stage) -> list[str]:
         """Prunes algorithms whose coarse estimate is many times slower than the fastest."""
-        size = self._ways.sketch_bytes()
-        if self._ways.bytes <= size or len(names) < 3:
+        size = self._candidates.sketch_bytes()
+        if self._candidates.bytes <= size or len(names) < 3:
             return names
-        priced = (each.seconds for each in self._ways.options if each.codec == stage.codec)
+        priced = (each.seconds for each in self._candidates.options if each.codec == stage.codec)
         rule = next(priced, math.inf)
         found = {}
         for name in names:
-            least = min((each.seconds for each in found.values()), default=math.inf)
+            minimum = min((each.seconds for each in found.values()), default=math.inf)
             # A whole call takes at least as long as a part of it.
-            limit = self._limit(min(_HOPELESS * least, _NEAR * rule))
-            sketch = self._ways.sketch(name, stage.codec, limit)
+            limit = self._limit(min(_HOPELESS * minimum, _NEAR * rule))
+            sketch = self._candidates.sketch(name, stage.codec, limit)
             if sketch is None:
                 continue
             found[name] = sketch
             if stage.codec == RAW and not self._every_option:
-                part = self._ways.bytes / size
+                part = self._candidates.bytes / size
                 self._raw_floors[name] = _ROUNDED * sketch.floor_seconds * part
-        least = min((each.seconds for each in found.values()), default=0.0)
-        return [name for name, each in found.items() if each.seconds <= _HOPELESS * least]
+        minimum = min((each.seconds for each in found.values()), default=0.0)
+        return [name for name, each in found.items() if each.seconds <= _HOPELESS * minimum]
 
 
 # --- Planner --------------------------------------------------------------------------------------
@@ -236,16 +236,16 @@ class Planner:
           every_option: whether to predict candidates that cannot win, too; this takes up to a
             second for 64 ranks. The choice is the same.
         """
-        question = Question(collective, algorithm, codecs, sizes, groups, root)
-        return self._remembered(question, config.get("chunk_bytes"), every_option)
+        request = Request(collective, algorithm, codecs, sizes, groups, root)
+        return self._remembered(request, config.get("chunk_bytes"), every_option)
 
-    def _choose(self, question: Question, chunk_bytes: int, every_option: bool) -> Choice | None:
+    def _choose(self, request: Request, chunk_bytes: int, every_option: bool) -> Choice | None:
         known = set(self._cluster.codecs) | {RAW}
-        if question.collective not in COLLECTIVES or not set(question.codecs) <= known:
+        if request.collective not in COLLECTIVES or not set(request.codecs) <= known:
             return None
-        cluster = self._layout.cluster(question.groups)
+        cluster = self._layout.cluster(request.groups)
         if cluster is None or not 1 < cluster.ranks <= _MAX_RANKS:
             return None
-        if sum(size for _, size in question.sizes) == 0:
+        if sum(size for _, size in request.sizes) == 0:
             return None
-        return _choose(question, Ways(question, cluster, chunk_bytes), every_option)
+        return _choose(request, Candidates(request, cluster, chunk_bytes), every_option)

@@ -345,10 +345,10 @@ def _short(text: str) -> str:
 def _call(content: Any, place: str) -> tuple[PlannedCall, Plan, tuple[str, ...]]:
     fields = [field.name for field in dataclasses.fields(PlannedCall)]
     content = _object(content, place, (*fields, "plan", "lines"))
-    for name, least, most in (("root", -1, _MAX_RANKS - 1), ("ranks", 1, 1 << 20)):
-        if not _is_whole(content[name], least, most):
+    for name, minimum, maximum in (("root", -1, _MAX_RANKS - 1), ("ranks", 1, 1 << 20)):
+        if not _is_whole(content[name], minimum, maximum):
             raise errors.InvalidArgumentError(
-                f"{place}: {name} must be a whole number from {least} to {most}, not "
+                f"{place}: {name} must be a whole number from {minimum} to {maximum}, not "
                 f"{content[name]!r:.40}."
             )
     texts = [name for name in fields if name not in ("root", "ranks")]
@@ -410,5 +410,5 @@ def _object(content: Any, place: str, keys: Sequence[str]) -> Mapping[str, Any]:
     return content
 
 
-def _is_whole(value: Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _is_whole(value: Any, minimum: int, maximum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum

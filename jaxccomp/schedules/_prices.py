@@ -109,13 +109,13 @@ def simulate(
     _check_collective(collective)
     described = clusters.load(cluster)
     ranks = described.ranks
-    for name, value, least, end in (
+    for name, value, first, end in (
         ("size_bytes", size_bytes, 0, _MAX_BYTES),
         ("root", root, 0, ranks),
         ("chunk_bytes", chunk_bytes or 64, 64, _MAX_BYTES),
     ):
-        if not least <= value < end:
-            raise errors.InvalidArgumentError(f"{name} must be in {least}..{end - 1}, not {value}.")
+        if not first <= value < end:
+            raise errors.InvalidArgumentError(f"{name} must be in {first}..{end - 1}, not {value}.")
     algorithm, sent_as = _resolved(collective, algorithm, described, size_bytes, codec, dtype)
     if sent_as != dtype:
         size_bytes, dtype = 2 * size_bytes, sent_as
@@ -125,7 +125,7 @@ def simulate(
         block_bytes(collective, size_bytes, ranks),
         root=root,
         chunk_bytes=chunk_bytes,
-        coded=row is not None,
+        encoded=row is not None,
     )
     algorithm = known.for_engine(collective, algorithm, problem)
     try:
@@ -154,12 +154,12 @@ def travels_as(collective: str, algorithm: str, dtype: str, ranks: int) -> str:
 
 
 def default_algorithm(
-    collective: str, cluster: clusters.Cluster, size_bytes: int, coded: bool, dtype: str
+    collective: str, cluster: clusters.Cluster, size_bytes: int, encoded: bool, dtype: str
 ) -> str:
     """Returns the algorithm that the static rule selects on a cluster."""
     hosts = cluster.host_of_rank
     size = block_bytes(collective, size_bytes, len(hosts))
-    return engine.load().default_algorithm(collective, hosts, size, coded, dtype in HALF_TYPES)
+    return engine.load().default_algorithm(collective, hosts, size, encoded, dtype in HALF_TYPES)
 
 
 def _resolved(
@@ -175,8 +175,8 @@ def _resolved(
         return algorithm, dtype
     name, colon, options = algorithm.partition(":")
     if name == "auto":
-        coded = codec not in (None, "raw")
-        name = default_algorithm(collective, cluster, size_bytes, coded, dtype)
+        encoded = codec not in (None, "raw")
+        name = default_algorithm(collective, cluster, size_bytes, encoded, dtype)
     sent_as = travels_as(collective, name, dtype, cluster.ranks)
     return (algorithm, dtype) if sent_as == dtype else (name + colon + options, sent_as)
 
@@ -228,7 +228,7 @@ def static_rule(
     """
     core = engine.load()
     dtypes = {name for name, _ in sizes}
-    coded = codec != "raw" and bool(dtypes.intersection(core.describe_codec(codec)["dtypes"]))
+    encoded = codec != "raw" and bool(dtypes.intersection(core.describe_codec(codec)["dtypes"]))
     wide = collective in _SUMS and bool(dtypes.intersection(HALF_TYPES))
     size = sum(each for _, each in sizes)
     names = {
@@ -236,7 +236,7 @@ def static_rule(
             collective,
             list(hosts),
             block_bytes(collective, size, len(hosts)),
-            coded,
+            encoded,
             wide,
         )
         for hosts in groups

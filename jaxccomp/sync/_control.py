@@ -90,8 +90,8 @@ class Control:
     def descriptions(self, own: Any) -> list[Any]:
         """The JSON values of all members, by rank."""
         text = json.dumps(own).encode()
-        most = int(self._gather(np.array([len(text)], np.int32)).max())
-        padded = np.frombuffer(text.ljust(most), np.uint8)
+        maximum = int(self._gather(np.array([len(text)], np.int32)).max())
+        padded = np.frombuffer(text.ljust(maximum), np.uint8)
         return [json.loads(row.tobytes()) for row in self._gather(padded)]
 
     def _gather(self, row: np.ndarray) -> np.ndarray:

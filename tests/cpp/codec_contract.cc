@@ -399,7 +399,7 @@ std::vector<std::string> SpecsToTest() {
       const std::string with = name + ":" + std::string(option.name) + "=";
       for (std::string_view choice : option.choices) add(with + std::string(choice));
       if (!option.choices.empty()) continue;
-      for (double limit : {option.least, option.most}) {
+      for (double limit : {option.min, option.max}) {
         char text[32];
         std::snprintf(text, sizeof(text), "%.17g", limit);
         add(with + text);

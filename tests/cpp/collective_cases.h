@@ -13,7 +13,7 @@
 
 #include "check.h"
 #include "collective/algorithm.h"
-#include "collective/carry.h"
+#include "collective/residual_in.h"
 #include "collective/check/definition.h"
 #include "collective/check/hazards.h"
 #include "collective/schedule.h"
@@ -35,7 +35,7 @@ inline std::string Describe(const Algorithm& algorithm, const Problem& p, bool s
          " ranks " + std::to_string(p.ranks) + " root " + std::to_string(p.root) + " bytes " +
          std::to_string(p.block_bytes) + " chunk " + std::to_string(p.chunk_bytes) +
          Listed(" hosts", p.hosts) +
-         (p.coded ? " coded" : "") + (p.bounded ? " bounded" : "") + (p.exact ? " exact" : "") + (p.feedback ? " feedback" : "") +
+         (p.encoded ? " coded" : "") + (p.bounded ? " bounded" : "") + (p.exact ? " exact" : "") + (p.feedback ? " feedback" : "") +
          (p.reverse ? " reverse" : "") +
          (p.multi_slot ? " multi_slot" : "") + (shared_memory ? " shared memory" : "");
 }
@@ -59,7 +59,7 @@ inline Expected ExpectOf(const Algorithm& algorithm, const Problem& p, int rank,
   Expected expected = Expect(algorithm.collective, p, rank, block);
   expected.order = algorithm.name == "ring" ? MergeOrder::kRotated : MergeOrder::kAsListed;
   if (algorithm.name == "hierarchical") expected.leaves = InOrderOfGroups(p);
-  if (algorithm.name == "chain_recoded" && p.coded) expected.same = false;
+  if (algorithm.name == "chain_recoded" && p.encoded) expected.same = false;
   if (algorithm.collective == Collective::kReduce && algorithm.name == "binomial" && rank == p.root) {
     std::rotate(expected.leaves.begin(), expected.leaves.begin() + p.root, expected.leaves.end());
   }
@@ -95,7 +95,7 @@ inline bool VerifyWorld(const Algorithm& algorithm, const Problem& problem, cons
       [&](int rank, int block) { return ExpectOf(algorithm, problem, rank, block); }, outcome);
   if (mistake.empty()) return true;
   const std::string what =
-      Describe(algorithm, problem, world.shared_memory) + (world.carries ? " carried" : "");
+      Describe(algorithm, problem, world.shared_memory) + (world.adds_residual ? " carried" : "");
   return CHECK_EQ(what + ": " + mistake, "");
 }
 
@@ -105,8 +105,8 @@ inline bool Verify(const Algorithm& algorithm, const Problem& problem, bool shar
   World world = Build(algorithm, problem, shared_memory);
   if (!VerifyWorld(algorithm, problem, world, outcome_out)) return false;
   if (!problem.feedback) return true;
-  world.carries = true;
-  for (Schedule& schedule : world.schedules) schedule = CarryResiduals(schedule);
+  world.adds_residual = true;
+  for (Schedule& schedule : world.schedules) schedule = AddResidualsIn(schedule);
   return VerifyWorld(algorithm, problem, world, outcome_out);
 }
 
@@ -149,7 +149,7 @@ inline bool VerifyAllreduce(const Algorithm& algorithm, Problem p) {
     p.block_bytes = size.block_bytes;
     p.chunk_bytes = size.chunk_bytes;
     for (int variant = 0; variant < 8; ++variant) {
-      p.coded = variant % 4 != 0;
+      p.encoded = variant % 4 != 0;
       p.feedback = variant % 4 >= 2;
       p.bounded = variant % 4 == 3;
       Outcome outcome;

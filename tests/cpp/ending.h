@@ -19,7 +19,7 @@ class Ending {
     return wake_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return told_; });
   }
   // The engine calls this once.
-  void Tell(Status end) {
+  void SendControl(Status end) {
     const std::lock_guard<std::mutex> lock(mutex_);
     CHECK(!told_);
     told_ = true;

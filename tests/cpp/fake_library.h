@@ -43,7 +43,7 @@ class FakeLibraries {
   }
   bool is_frozen(int rank) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return frozen_.contains(rank) && frozen_[rank];
+    return quiesced_.contains(rank) && quiesced_[rank];
   }
 
  private:
@@ -62,7 +62,7 @@ class FakeLibraries {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::map<uint64_t, Group> groups_;   // by id
-  std::map<int, bool> frozen_;
+  std::map<int, bool> quiesced_;
   int waiting_ = 0;
   int64_t begun_ = 0;
 };
@@ -91,7 +91,7 @@ class FakeLibrary final : public CollectiveLibrary {
 
   void Start(Communicator communicator, const LibraryCall& call, Completion* done) override {
     const std::lock_guard<std::mutex> lock(all_->mutex_);
-    CHECK(!all_->frozen_[process_]);
+    CHECK(!all_->quiesced_[process_]);
     ++all_->begun_;
     FakeLibraries::Group& group = all_->groups_[communicator];
     const auto rank = static_cast<size_t>(std::ranges::find(group.processes, process_) -
@@ -138,10 +138,10 @@ class FakeLibrary final : public CollectiveLibrary {
     return !ended.empty();
   }
 
-  void Freeze(const Status& why) override {
+  void Quiesce(const Status& why) override {
     {
       const std::lock_guard<std::mutex> lock(all_->mutex_);
-      all_->frozen_[process_] = true;
+      all_->quiesced_[process_] = true;
     }
     for (const Running& running : std::exchange(running_, {})) running.done->Done(why);
   }

@@ -64,11 +64,11 @@ class Hub {
   }
 
   // Reports `process` as lost to every engine, at its next poll.
-  void Lose(int process) {
-    for (int to = 0; to < std::ssize(inboxes_); ++to) Lose(process, to);
+  void MarkFailed(int process) {
+    for (int to = 0; to < std::ssize(inboxes_); ++to) MarkFailed(process, to);
   }
   // Reports `process` as lost to the engine of process `to` only.
-  void Lose(int process, int to) {
+  void MarkFailed(int process, int to) {
     std::lock_guard<std::mutex> lock(mutex_);
     inboxes_[to].push_back({.lost = process});
   }
@@ -208,7 +208,7 @@ class HubTransport final : public Transport {
     return any;
   }
 
-  void Freeze(const Status& why) override {
+  void Quiesce(const Status& why) override {
     std::vector<Held> held;
     {
       std::lock_guard<std::mutex> lock(hub_->mutex_);
@@ -216,7 +216,7 @@ class HubTransport final : public Transport {
     }
     for (const Held& each : held) each.done->Done(why);
     for (int process = 0; process < std::ssize(hub_->inboxes_); ++process) {
-      if (process != process_) receiver_->OnPeerLost(process, why);
+      if (process != process_) receiver_->OnPeerFailed(process, why);
     }
   }
 
@@ -271,7 +271,7 @@ class HubTransport final : public Transport {
     for (Hub::Event& event : events) {
       if (event.lost >= 0) {
         const Status why(Code::kUnavailable, "process " + std::to_string(event.lost) + " is lost");
-        if (event.lost != process_) receiver_->OnPeerLost(event.lost, why);
+        if (event.lost != process_) receiver_->OnPeerFailed(event.lost, why);
       } else if (event.done != nullptr) {
         event.done->Done(event.status);
       } else {

@@ -147,7 +147,7 @@ struct Visit : testing::Ending {
         }
       }
     }
-    Tell(std::move(end));
+    SendControl(std::move(end));
   }
 };
 
@@ -224,7 +224,7 @@ Outcome RunCase(World& world, const Row& row, Fault fault, int number) {
         std::this_thread::sleep_for(holds ? milliseconds(150) : until_fault);
         if (fault == Fault::kPeerKilled) kill(getpid(), SIGKILL);
         if (fault == Fault::kPeerStopped) StopThisProcess();
-        if (fault == Fault::kPeerError) engine.Break(site, 0, why);
+        if (fault == Fault::kPeerError) engine.Revoke(site, 0, why);
       });
       visit.Start(engine, site, row, Expected(row, 1), number + 1);
       failing.join();

@@ -74,10 +74,9 @@ void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
 }  // namespace
 }  // namespace jaxccomp
 
-// `unit_bytes` and `payload_tags` are members of MpiConfig. `credit_bytes`: treats each process as on its own host, with
-// this credit; -1: all on one host. `small_messages`: credit of small messages, with 4 KiB for each. `full`: also sends
-// payloads of 64 MiB.
-// No message is in flight on `comm` when all ranks have returned.
+// `unit_bytes` and `payload_tags` are members of MpiConfig. `credit_bytes`: treats each process as on its own host,
+// with this credit; -1: all on one host. `small_messages`: credit of small messages, with 4 KiB for each. `full`: also
+// sends payloads of 64 MiB. No message is in flight on `comm` when all ranks have returned.
 extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int64_t unit_bytes,
                                          uint32_t payload_tags, int64_t credit_bytes,
                                          int64_t small_messages, int full) {
@@ -138,7 +137,7 @@ extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
     void OnMessage(const Header&, std::span<const std::byte>, Announced announced) override {
       transport->Pull(announced, {&into, 1}, &pulled);
     }
-    void OnPeerLost(int process, const Status& why) override {
+    void OnPeerFailed(int process, const Status& why) override {
       CHECK_EQ(why.message(), "frozen");
       CHECK(lost.insert(process).second);
     }
@@ -166,7 +165,7 @@ extern "C" int JaxccompCheckFreeze(uint64_t comm, uint64_t byte_type) {
   CHECK(transport->HasTransfers());
   const Status why(Code::kUnavailable, "frozen");
   for (int times : {1, 2}) {
-    transport->Freeze(why);
+    transport->Quiesce(why);
     CHECK_EQ(sent.calls, 1);
     CHECK(node.pulled.calls <= 1);
     CHECK_EQ(std::ssize(node.lost), processes - 1);
@@ -197,7 +196,7 @@ extern "C" double JaxccompMpiPingPong(uint64_t comm, uint64_t byte_type, int64_t
         ++pulled.calls;
       }
     }
-    void OnPeerLost(int, const Status&) override { lost = true; }
+    void OnPeerFailed(int, const Status&) override { lost = true; }
     MpiTransport* transport = nullptr;
     Bytes buffer;
     Waiter pulled;
@@ -236,7 +235,7 @@ extern "C" int JaxccompCheckCancel(uint64_t comm, uint64_t byte_type, int all_re
   using namespace jaxccomp;
   struct Neighbour final : Receiver {
     void OnMessage(const Header&, std::span<const std::byte>, Announced each) override { announced.push_back(each); }
-    void OnPeerLost(int, const Status& why) override { CHECK_EQ(why.message(), "nobody is lost"); }
+    void OnPeerFailed(int, const Status& why) override { CHECK_EQ(why.message(), "nobody is lost"); }
     std::vector<Announced> announced;
   } node;
   const int64_t failed_before = testing::FailedChecks().load();
@@ -386,7 +385,7 @@ extern "C" int JaxccompCheckStrayMessage(uint64_t comm, uint64_t byte_type, int 
   using namespace jaxccomp;
   struct Victim final : Receiver {
     void OnMessage(const Header&, std::span<const std::byte>, Announced) override { CHECK(!"delivered"); }
-    void OnPeerLost(int process, const Status& why) override {
+    void OnPeerFailed(int process, const Status& why) override {
       lost.insert(process);
       reason = why;
     }

@@ -57,7 +57,7 @@ void VerifyAll(Collective c,
                       .root = root,
                       .block_bytes = size.block_bytes,
                       .chunk_bytes = size.chunk_bytes,
-                      .coded = (variant & 1) != 0,
+                      .encoded = (variant & 1) != 0,
                       .bounded = (variant & 64) != 0,
                       .exact = (variant & 32) != 0,
                       .feedback = (variant & 16) != 0,
@@ -65,10 +65,10 @@ void VerifyAll(Collective c,
                       .multi_slot = (variant & 8) != 0};
             if (shared_memory && !MayShareMemory(c)) continue;
             if (p.reverse && !line) continue;
-            if (p.feedback && !(p.coded && GivesResiduals(c))) continue;
+            if (p.feedback && !(p.encoded && GivesResiduals(c))) continue;
             if (p.multi_slot && !packs) continue;
-            if (p.exact && (!p.coded || p.feedback || p.multi_slot)) continue;
-            if (p.bounded && !(p.coded && !p.exact && Info(c).reduces)) continue;
+            if (p.exact && (!p.encoded || p.feedback || p.multi_slot)) continue;
+            if (p.bounded && !(p.encoded && !p.exact && Info(c).reduces)) continue;
             Outcome outcome;
             if (!Verify(algorithm, p, shared_memory, &outcome)) return;
             if (each != nullptr) each(algorithm, p, outcome);
@@ -83,7 +83,7 @@ void VerifyAll(Collective c,
 void CheckEncodedBytes(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
   int64_t expected_bytes = 0;
   if (p.bounded && algorithm.sends_partial) return;   // most of these messages are not encoded
-  if (p.coded && p.ranks > 1) {
+  if (p.encoded && p.ranks > 1) {
     switch (algorithm.collective) {
       case Collective::kBcast:
         expected_bytes = p.block_bytes * (algorithm.name == "chain_recoded" ? p.ranks - 1 : 1);
@@ -110,7 +110,7 @@ void CheckEncodedBytes(const Algorithm& algorithm, const Problem& p, const Outco
 void CheckDecodedBytes(const Algorithm& algorithm, const Problem& p, const Outcome& outcome) {
   const int64_t others = p.ranks - 1;
   int64_t expected_bytes = 0;
-  if (p.coded && p.ranks > 1) {
+  if (p.encoded && p.ranks > 1) {
     switch (algorithm.collective) {
       case Collective::kBcast: expected_bytes = others * p.block_bytes; break;
       case Collective::kAllgather: expected_bytes = p.ranks * others * p.block_bytes; break;
@@ -169,8 +169,8 @@ TEST(CollectiveVaryingBlocks) {
     }
     for (int ranks : Ranks()) {
       for (int root : Roots(algorithm, ranks)) {
-        for (bool coded : {false, true}) {
-          Problem p{.ranks = ranks, .root = root, .chunk_bytes = 256, .coded = coded};
+        for (bool encoded : {false, true}) {
+          Problem p{.ranks = ranks, .root = root, .chunk_bytes = 256, .encoded = encoded};
           std::mt19937 random(ranks);
           for (int i = 0; i < (matrix ? ranks * ranks : ranks); ++i) {
             p.counts.push_back(random() % 3 == 0 ? 0 : random() % 2000);
@@ -185,7 +185,7 @@ TEST(CollectiveVaryingBlocks) {
 TEST(CollectiveRaggedAlltoall) {
   const Algorithm& algorithm = Find(Collective::kRaggedAlltoall, "direct");
   for (int ranks : Ranks()) {
-    for (bool coded : {false, true}) {
+    for (bool encoded : {false, true}) {
       std::mt19937 random(ranks);
       std::vector<std::vector<int64_t>> bytes(ranks, std::vector<int64_t>(ranks));
       for (auto& row : bytes) {
@@ -196,7 +196,7 @@ TEST(CollectiveRaggedAlltoall) {
       world.unit = 4;
       std::vector<Problem> problems;
       for (int rank = 0; rank < ranks; ++rank) {
-        Problem p{.rank = rank, .ranks = ranks, .chunk_bytes = 128, .coded = coded};
+        Problem p{.rank = rank, .ranks = ranks, .chunk_bytes = 128, .encoded = encoded};
         int64_t sent = 0, landed = 12;
         for (int peer = 0; peer < ranks; ++peer) {
           p.send_offsets.push_back(sent);
@@ -224,7 +224,7 @@ TEST(CollectiveRaggedAlltoall) {
             Cell& cell = expected[problems[rank].recv_offsets[peer] / 4 + i];
             cell = {0, place + static_cast<int>(i), value};
             const int given = outcome.output[rank][0][&cell - expected.data()].value;
-            if (coded && peer != rank && expressions.IsCodeOf(given, value)) cell.value = given;
+            if (encoded && peer != rank && expressions.IsCodeOf(given, value)) cell.value = given;
           }
         }
         if (!CHECK(outcome.output[rank][0] == expected)) return;
@@ -244,12 +244,12 @@ TEST(CollectivePermute) {
       cases[4].push_back({0, rank});                       // one source
     }
     for (const auto& pairs : cases) {
-      for (bool coded : {false, true}) {
+      for (bool encoded : {false, true}) {
         for (const Size& size : kSizes) {
           const Problem p{.ranks = ranks,
                           .block_bytes = size.block_bytes,
                           .chunk_bytes = size.chunk_bytes,
-                          .coded = coded,
+                          .encoded = encoded,
                           .pairs = pairs};
           if (!Verify(algorithm, p, /*shared_memory=*/false)) return;
         }
@@ -285,7 +285,7 @@ TEST(CollectiveSendrecv) {
 
 TEST(CollectiveSendAndRecv) {
   // Rank 0 sends to rank 1; rank 2 sends to itself in one sendrecv.
-  Problem p{.ranks = 3, .block_bytes = 128, .coded = true};
+  Problem p{.ranks = 3, .block_bytes = 128, .encoded = true};
   World world;
   p.pairs = {{0, 1}};
   world.schedules.push_back(Find(Collective::kSend, "direct").build(p));
@@ -324,7 +324,7 @@ TEST(CollectiveOneRankOnlyCopies) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (!HasUniformBlocks(algorithm.collective)) continue;
     const Schedule schedule =
-        algorithm.build(Problem{.block_bytes = 1000, .chunk_bytes = 128, .coded = true});
+        algorithm.build(Problem{.block_bytes = 1000, .chunk_bytes = 128, .encoded = true});
     for (const Task& task : schedule.tasks) CHECK(task.kind == TaskKind::kCopy);
     CHECK_EQ(schedule.tasks.empty(), algorithm.collective == Collective::kExscan);
     CHECK(schedule.code.empty() && schedule.scratch.empty());

@@ -29,8 +29,8 @@ Schedule Made(const std::function<void(ScheduleBuilder&)>& make) {
 
 // The error of a schedule of two ranks.
 std::string MistakeOf(Collective collective, const std::function<void(ScheduleBuilder&, int rank)>& make,
-                      bool coded = false, bool feedback = false, int64_t block_bytes = 64) {
-  Problem problem{.ranks = 2, .block_bytes = block_bytes, .coded = coded, .feedback = feedback};
+                      bool encoded = false, bool feedback = false, int64_t block_bytes = 64) {
+  Problem problem{.ranks = 2, .block_bytes = block_bytes, .encoded = encoded, .feedback = feedback};
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < 2; ++rank) schedules.push_back(Made([&](ScheduleBuilder& b) { make(b, rank); }));
   return CheckSchedules(collective, problem, schedules).message();
@@ -54,8 +54,8 @@ TEST(CollectiveCheckPassesWhatIsRight) {
   CHECK_EQ(MistakeOf(Collective::kBcast, Bcast), "");
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (algorithm.collective != Collective::kAllreduce) continue;
-    for (bool coded : {false, true}) {
-      Problem p{.ranks = 3, .block_bytes = 100000, .chunk_bytes = 4096, .coded = coded, .feedback = coded};
+    for (bool encoded : {false, true}) {
+      Problem p{.ranks = 3, .block_bytes = 100000, .chunk_bytes = 4096, .encoded = encoded, .feedback = encoded};
       std::vector<Schedule> schedules;
       for (p.rank = 0; p.rank < p.ranks; ++p.rank) schedules.push_back(algorithm.build(p));
       CHECK_OK(CheckSchedules(algorithm.collective, p, schedules));
@@ -174,7 +174,7 @@ TEST(CollectiveCheckSeesRanges) {
   CheckSays(copies({Space::kScratch, 0, 0, 64}, kIn), "there is no such block");
   CheckSays(copies(kOut, {Space::kInput, 0, 0, 0}), "a range is empty");
   CheckSays(copies(kIn, kIn), "writes an operand");
-  CheckSays(copies({Space::kCarried, 0, 0, 64}, kIn), "are added by the engine");
+  CheckSays(copies({Space::kResidualIn, 0, 0, 64}, kIn), "are added by the engine");
   CheckSays(copies({Space::kResidual, 0, 0, 64}, kIn), "there is no error feedback");
   CheckSays(copies({Space::kCode, 0, 0, 64}, kIn), "there is no codec");
   CheckSays(MistakeOf(Collective::kBcast,
@@ -243,31 +243,31 @@ TEST(CollectiveCheckSeesCodes) {
                   const Slot code = b.Code(0, 64), whole = b.Scratch(0, 64);
                   if (rank == 0) b.Send(1, 0, kIn);
                   else got = b.Recv(0, 0, whole);
-                  const TaskId coded = b.Encode(rank, 0, code, rank == 0 ? kIn : whole, {got});
-                  b.Decode(kOut, code, {coded, rank == 0 ? 0 : kNoTask});
+                  const TaskId encoded = b.Encode(rank, 0, code, rank == 0 ? kIn : whole, {got});
+                  b.Decode(kOut, code, {encoded, rank == 0 ? 0 : kNoTask});
                 },
                 /*coded=*/true),
             "ranks get different values");
-  using Counts = std::function<void(ScheduleBuilder&, int block, Slot code, TaskId coded)>;
+  using Counts = std::function<void(ScheduleBuilder&, int block, Slot code, TaskId encoded)>;
   const auto sums = [](const Counts& counts) {
     return MistakeOf(
         Collective::kReduceScatter,
         [&](ScheduleBuilder& b, int rank) {
           const Slot code = b.Code(0, 64), came = b.Code(0, 64), own{Space::kInput, rank, 0, 64};
-          const TaskId coded = b.Encode(rank, 0, code, {Space::kInput, 1 - rank, 0, 64});
-          b.Send(1 - rank, 0, code, {coded});
+          const TaskId encoded = b.Encode(rank, 0, code, {Space::kInput, 1 - rank, 0, 64});
+          b.Send(1 - rank, 0, code, {encoded});
           const TaskId recv = b.Recv(1 - rank, 0, came);
           std::vector<Slot> sources = {own, came};
           if (rank == 1) std::swap(sources[0], sources[1]);
           b.Merge(kOut, sources, true, {recv});
-          counts(b, 1 - rank, code, coded);
+          counts(b, 1 - rank, code, encoded);
         },
         /*coded=*/true, /*feedback=*/true);
   };
   const auto residual = [](bool final, bool more, bool misplaced = false) {
-    return [=](ScheduleBuilder& b, int block, Slot code, TaskId coded) {
+    return [=](ScheduleBuilder& b, int block, Slot code, TaskId encoded) {
       const Slot lost{Space::kResidual, misplaced ? 1 - block : block, 0, 64};
-      b.Residual(lost, {Space::kInput, block, 0, 64}, code, final, more, {coded});
+      b.Residual(lost, {Space::kInput, block, 0, 64}, code, final, more, {encoded});
     };
   };
   CHECK_EQ(sums(residual(false, false)), "");
@@ -310,7 +310,7 @@ TEST(CollectiveCheckEndsWhateverItIsGiven) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (algorithm.collective > Collective::kAlltoall) break;
     for (int i = 0; i < 60; ++i) {
-      Problem p{.ranks = 3, .block_bytes = 1000, .chunk_bytes = 256, .coded = i % 2 == 0};
+      Problem p{.ranks = 3, .block_bytes = 1000, .chunk_bytes = 256, .encoded = i % 2 == 0};
       p.feedback = i % 4 == 0 && algorithm.collective == Collective::kAllreduce;
       std::vector<Schedule> schedules;
       for (p.rank = 0; p.rank < p.ranks; ++p.rank) schedules.push_back(algorithm.build(p));

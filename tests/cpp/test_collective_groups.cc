@@ -115,9 +115,9 @@ TEST(CollectiveGroupsSpareLinks) {
 TEST(CollectiveGroupsHaveRoomForALane) {
   constexpr int64_t kChunkBytes = 1 << 20;
   for (const std::vector<int>& hosts : Placements()) {
-    for (const bool coded : {false, true}) {
+    for (const bool encoded : {false, true}) {
       Problem p{.ranks = static_cast<int>(hosts.size()), .block_bytes = 64 << 20,
-                .chunk_bytes = kChunkBytes, .coded = coded, .hosts = hosts};
+                .chunk_bytes = kChunkBytes, .encoded = encoded, .hosts = hosts};
       for (p.rank = 0; p.rank < p.ranks; ++p.rank) {
         const Schedule schedule = Hierarchical().build(p);
         std::map<int32_t, int64_t> held;
@@ -138,7 +138,7 @@ TEST(CollectiveGroupsHaveRoomForALane) {
 
 TEST(CollectiveGroupsOfOneHostEncodeNothing) {
   const Schedule schedule = Hierarchical().build(
-      {.rank = 0, .ranks = 3, .block_bytes = 1 << 20, .coded = true, .hosts = {0, 0, 0}});
+      {.rank = 0, .ranks = 3, .block_bytes = 1 << 20, .encoded = true, .hosts = {0, 0, 0}});
   CHECK(schedule.code.empty());
   CHECK_EQ(schedule.SentBytes(), 2 << 20);
 }

@@ -31,7 +31,7 @@ TEST(CollectiveDefaults) {
         for (int flags = 0; flags < 16; ++flags) {
           Problem p{.ranks = ranks,
                     .block_bytes = bytes,
-                    .coded = (flags & 1) != 0,
+                    .encoded = (flags & 1) != 0,
                     .wide = (flags & 2) != 0,
                     .multi_slot = (flags & 4) != 0};
           if ((flags & 8) != 0) p.hosts.assign(pairs.begin(), pairs.begin() + ranks);
@@ -80,7 +80,7 @@ TEST(CollectiveTables) {
         for (int flags = 0; flags < 8; ++flags) {
           const Problem p{.ranks = ranks,
                           .block_bytes = bytes,
-                          .coded = (flags & 1) != 0,
+                          .encoded = (flags & 1) != 0,
                           .wide = (flags & 2) != 0,
                           .multi_slot = (flags & 4) != 0};
           const auto chosen = SelectAlgorithm(info.id, "auto", p);
@@ -105,7 +105,7 @@ TEST(CollectiveSelect) {
   CHECK_EQ(name(allreduce, {.ranks = 8, .block_bytes = 8192, .wide = true}), "one_shot");
   CHECK_EQ(name(allreduce, {.ranks = 8, .block_bytes = 8256, .wide = true}), "two_shot");
   const int64_t large = int64_t{2} << 20;
-  CHECK_EQ(name(allreduce, {.ranks = 2, .block_bytes = large, .coded = true}), "one_shot");
+  CHECK_EQ(name(allreduce, {.ranks = 2, .block_bytes = large, .encoded = true}), "one_shot");
   CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = {0, 0, 1, 1}}),
            "hierarchical");
   CHECK_EQ(name(allreduce, {.ranks = 4, .block_bytes = large, .hosts = {0, 1, 2, 3}}), "two_shot");
@@ -176,7 +176,7 @@ TEST(CollectivePartialSums) {
       Problem p{.ranks = ranks, .block_bytes = 4096, .chunk_bytes = 256};
       for (int rank = 0; rank < ranks; ++rank) p.hosts.push_back(rank / 2);
       made |= PartialSumsOf(algorithm, p).made;
-      p.coded = true;
+      p.encoded = true;
       p.bounded = true;
       CHECK(!PartialSumsOf(algorithm, p).encoded);
     }
@@ -195,7 +195,7 @@ TEST(CollectiveHugeBlocksStaySmallSchedules) {
 
 TEST(CollectiveToString) {
   const Schedule schedule = Find(Collective::kBcast, "chain")
-                                .build({.rank = 1, .ranks = 3, .block_bytes = 100, .coded = true});
+                                .build({.rank = 1, .ranks = 3, .block_bytes = 100, .encoded = true});
   CHECK_EQ(schedule.ToString(),
            "0 recv code0[0,100) from 0 tag 0\n"
            "1 send code0[0,100) to 2 tag 0 after 0\n"

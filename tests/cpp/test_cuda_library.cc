@@ -113,7 +113,7 @@ TEST(CudaLibraryRefusesOrdinalsThatAreNotThere) {
     CHECK_EQ(library.FindGpu(ordinal).status().code(), Code::kInvalidArgument);
   }
   CHECK(Says(library.FindGpu(2).status(), "no GPU 2: CUDA finds 2"));
-  const Setting broken("JAXCCOMP_FAKE_CUDA_BROKEN", "1");
+  const Setting revoked("JAXCCOMP_FAKE_CUDA_BROKEN", "1");
   CHECK(Says(library.FindGpu(0).status(), "the fake GPU is in use"));
 }
 

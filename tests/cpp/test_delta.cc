@@ -343,7 +343,7 @@ TEST(delta_symbols) {
   for (uint32_t length = 1; length < 70000; ++length) {
     const int symbol = SymbolOf(length);
     CHECK(symbol == last || symbol == last + 1);
-    if (symbol != last) CHECK_EQ(kOfSymbol.least[symbol], length);
+    if (symbol != last) CHECK_EQ(kOfSymbol.minimum[symbol], length);
     last = symbol;
     lengths.push_back(length);
   }
@@ -351,7 +351,7 @@ TEST(delta_symbols) {
     const uint32_t power = uint32_t{1} << bit;
     for (uint32_t length : {power - 1, power, power | (power >> 1), (power | (power >> 1)) - 1}) {
       const int symbol = SymbolOf(length);
-      CHECK(length - kOfSymbol.least[symbol] < uint32_t{1} << kOfSymbol.raw_bits[symbol]);
+      CHECK(length - kOfSymbol.minimum[symbol] < uint32_t{1} << kOfSymbol.raw_bits[symbol]);
       lengths.push_back(length);
     }
   }

@@ -37,18 +37,18 @@ struct Counter final : Transport {
 };
 
 struct Rig {
-  Rig() : wire(0, nullptr) {
+  Rig() : router(0, nullptr) {
     auto made = std::make_unique<Counter>();
     counter = made.get();
-    wire.SetRemote(std::move(made));
+    router.SetRemote(std::move(made));
   }
   Arrival Make(Header header, size_t bytes, Announced announced = {}) {
     header.payload_bytes = static_cast<int64_t>(bytes);
     const std::vector<std::byte> payload(bytes, std::byte{7});
-    return Arrival(&wire, header, payload, announced);
+    return Arrival(&router, header, payload, announced);
   }
   Counter* counter;
-  Wire wire;
+  TransportRouter router;
 };
 
 Header HeaderOf(uint64_t launch, uint64_t site, uint64_t program_hash, int source = 1) {

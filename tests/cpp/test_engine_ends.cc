@@ -80,9 +80,9 @@ TEST(engine_rank_that_has_come_and_stops_is_named) {
 
 // Process `from` loses process `to`, and reports that; all engines read their messages.
 void LoseOne(Team& team, int from, int to) {
-  team.hub().Lose(to, from);
-  team.EngineOf(from).membership().FindGone();
-  for (int rank = 0; rank < team.ranks; ++rank) team.EngineOf(rank).membership().FindGone();
+  team.hub().MarkFailed(to, from);
+  team.EngineOf(from).membership().FindFailed();
+  for (int rank = 0; rank < team.ranks; ++rank) team.EngineOf(rank).membership().FindFailed();
 }
 
 TEST(engine_report_of_a_third_process) {
@@ -96,10 +96,10 @@ TEST(engine_report_of_a_third_process) {
   }
   Team::Program program = team.Compile(std::vector<OpSpec>{pair, Allreduce(3)});
   LoseOne(team, 3, 2);
-  CHECK(team.EngineOf(3).membership().FindGone().contains(2));
+  CHECK(team.EngineOf(3).membership().FindFailed().contains(2));
   for (const int rank : {0, 1}) {
     Membership& membership = team.EngineOf(rank).membership();
-    CHECK(membership.FindGone().empty());   // a report proves nothing
+    CHECK(membership.FindFailed().empty());   // a report proves nothing
     CHECK(membership.FindReported().contains(2));
     // Process 3 does not take part, so the report has to revoke the communicator.
     const Status status = Run(team, program, rank, 1, 1);
@@ -121,7 +121,7 @@ TEST(engine_reports_before_the_group_agrees_on_members) {
   Team team(Style::kProcesses, 4);
   LoseOne(team, 3, 2);
   for (const int rank : {0, 1}) {
-    CHECK(team.EngineOf(rank).membership().FindGone().contains(2));
+    CHECK(team.EngineOf(rank).membership().FindFailed().contains(2));
     CHECK(team.EngineOf(rank).membership().FindReported().empty());
   }
 }
@@ -132,13 +132,13 @@ TEST(engine_ignores_reports_of_a_process_that_has_gone) {
     for (const int rank : {0, 1, 2}) {
       Membership& membership = team.EngineOf(rank).membership();
       if (agrees) membership.LetGroupAgree();
-      membership.SetGone(3, "the group has dropped it");
+      membership.SetFailed(3, "the group has dropped it");
       CHECK(team.hub().DisconnectedBy(rank) == std::vector<int>{3});
     }
     LoseOne(team, 3, 1);   // process 3 had been stopped, and missed the probes of the others
     for (const int rank : {0, 1, 2}) {
       Membership& membership = team.EngineOf(rank).membership();
-      CHECK(!membership.FindGone().contains(1));
+      CHECK(!membership.FindFailed().contains(1));
       CHECK(membership.FindReported().empty());
     }
   }

@@ -125,9 +125,9 @@ TEST(engine_mismatch_of_root) {
 TEST(engine_mismatch_of_codec) {
   for (Style style : kApart) {
     Team team(style, 2);
-    OpSpec coded = Allreduce(100);
-    coded.codec = "bf16";
-    for (const Status& status : RunApart(team, 0, {Allreduce(100)}, {coded})) {
+    OpSpec encoded = Allreduce(100);
+    encoded.codec = "bf16";
+    for (const Status& status : RunApart(team, 0, {Allreduce(100)}, {encoded})) {
       Contains(status, "codec=bf16");
     }
   }
@@ -331,7 +331,7 @@ TEST(engine_lost_process) {
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(30000)});
   std::thread death([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    team.hub().Lose(3);
+    team.hub().MarkFailed(3);
   });
   team.OnRanks([&](int rank) {
     if (rank == 3) return;

@@ -120,11 +120,11 @@ struct Outcome {
 // memory of the previous call's residuals, if there are any.
 std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
                               const std::vector<Tree>& operands, bool in_place,
-                              const std::vector<Tree>& carried = {}) {
+                              const std::vector<Tree>& residuals_in = {}) {
   const int64_t run_id = team.NextRunId();
   std::vector<Outcome> outcomes(operands.size());
   team.OnRanks([&](int rank) {
-    Tree in = operands[rank], out = carried.empty() ? in : carried[rank], lost = out;
+    Tree in = operands[rank], out = residuals_in.empty() ? in : residuals_in[rank], lost = out;
     const OpSpec& spec = program.At(rank, site).spec;
     const int64_t blocks = spec.collective == Collective::kReduceScatter ? team.ranks : 1;
     for (const auto& [tree, parts] : {std::pair{&out, blocks}, std::pair{&lost, int64_t{1}}}) {
@@ -136,15 +136,15 @@ std::vector<Outcome> RunOnAll(Team& team, Team::Program& program, size_t site,
     for (Array& array : in) inputs.push_back(&array);
     Tree& reduced = in_place && blocks == 1 && in[0].dtype == out[0].dtype ? in : out;
     for (Array& array : reduced) results.push_back(&array);
-    Tree before = carried.empty() ? Tree() : carried[rank];
-    const bool over = in_place && !carried.empty();
+    Tree before = residuals_in.empty() ? Tree() : residuals_in[rank];
+    const bool over = in_place && !residuals_in.empty();
     if (spec.feedback) {
       for (Array& array : over ? before : lost) results.push_back(&array);
     }
     Call call = CallOf(inputs, results, run_id);
     std::vector<Array*> residuals;
     for (Array& array : before) residuals.push_back(&array);
-    call.carried = CallOf(residuals, {}, run_id).inputs;
+    call.residuals_in = CallOf(residuals, {}, run_id).inputs;
     CHECK_OK(team.Run(rank, program.At(rank, site), std::move(call)));
     outcomes[rank] = {reduced, over ? before : lost};
   });
@@ -270,9 +270,9 @@ TEST(engine_feedback_of_all_floats) {
 
 // The engine's sum of operands and residuals gives the same result as operands that are already summed.
 void CheckCarries(Team& team, DType dtype, DType residual_dtype, const OpSpec& plain) {
-  OpSpec carries = plain;
-  carries.carries = true;
-  Team::Program program = team.Compile(std::vector<OpSpec>{plain, carries});
+  OpSpec adds_residual = plain;
+  adds_residual.adds_residual = true;
+  Team::Program program = team.Compile(std::vector<OpSpec>{plain, adds_residual});
   const bool scatters = plain.collective == Collective::kReduceScatter;
   const int rows = scatters ? team.ranks : 1;
   std::vector<Tree> operands, residuals, sums;
@@ -287,7 +287,7 @@ void CheckCarries(Team& team, DType dtype, DType residual_dtype, const OpSpec& p
     for (int rank = 0; rank < team.ranks; ++rank) {
       CHECK(outcomes[rank].reduced == expected[rank].reduced);
       if (outcomes[rank].lost == expected[rank].lost) continue;
-      CHECK_EQ(carries.ToString() + " on " + std::to_string(team.ranks) + ": residuals", "");
+      CHECK_EQ(adds_residual.ToString() + " on " + std::to_string(team.ranks) + ": residuals", "");
     }
   }
 }
@@ -316,11 +316,11 @@ TEST(engine_feedback_carries_residuals) {
 
 TEST(engine_feedback_refuses_other_residuals) {
   Team team(Style::kDevices, 2);
-  OpSpec carries = SpecOf("int8", "auto", false, true);
-  carries.carries = true;
-  OpSpec exact = carries;
+  OpSpec adds_residual = SpecOf("int8", "auto", false, true);
+  adds_residual.adds_residual = true;
+  OpSpec exact = adds_residual;
   exact.feedback = false;
-  const std::pair<OpSpec, int64_t> cases[] = {{carries, 8}, {carries, 0}, {exact, 9},
+  const std::pair<OpSpec, int64_t> cases[] = {{adds_residual, 8}, {adds_residual, 0}, {exact, 9},
                                               {SpecOf("int8", "auto", false, true), 9}};
   for (const auto& [spec, count] : cases) {
     Team::Program program = team.Compile(std::vector<OpSpec>{spec});
@@ -331,7 +331,7 @@ TEST(engine_feedback_refuses_other_residuals) {
       std::vector<Array*> results = {&out};
       if (spec.feedback) results.push_back(&lost);
       Call call = CallOf({&in}, results, run_id);
-      if (count > 0) call.carried = CallOf({&before}, {}, run_id).inputs;
+      if (count > 0) call.residuals_in = CallOf({&before}, {}, run_id).inputs;
       const Status status = team.Run(rank, program.At(rank, 0), std::move(call));
       CHECK(status.code() == Code::kInvalidArgument);
       CHECK(status.message().find("needs feedback and a residual of its size") != std::string::npos);

@@ -57,7 +57,7 @@ struct Visit : testing::Ending {
   void Told(Status end) {
     in.GiveBack();
     out.GiveBack();
-    Tell(std::move(end));
+    SendControl(std::move(end));
   }
 };
 
@@ -116,8 +116,8 @@ void FailWhileTouched(const Touch& touch, Fault fault) {
   while (!watched.stalls() && watch.Seconds() < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (!CHECK(watched.stalls())) std::fprintf(stderr, "nobody came to it: %s\n", touch.what);
   const Status why(Code::kInternal, "a peer has failed");
-  if (fault == Fault::kPeerError) team.EngineOf(0).Break(program.At(0, 0), team.DeviceOf(0), why);
-  if (fault == Fault::kPeerLost) team.hub().Lose(1);
+  if (fault == Fault::kPeerError) team.EngineOf(0).Revoke(program.At(0, 0), team.DeviceOf(0), why);
+  if (fault == Fault::kPeerLost) team.hub().MarkFailed(1);
   if (fault == Fault::kDeadline) team.SetOption("timeout_seconds", "0.5");
   // The thread that handles deadlines and errors is not blocked either.
   if (fault != Fault::kPeerLost && touch.style == Style::kProcesses) CHECK(visits[1]->WaitFor(kPatience));
@@ -127,7 +127,7 @@ void FailWhileTouched(const Touch& touch, Fault fault) {
     std::fprintf(stderr, "completed while its memory was in use: %s: %s\n", touch.what, visits[0]->status.message().c_str());
   }
   watched.Release();
-  if (fault == Fault::kPeerLost) team.EngineOf(1).Break(program.At(1, 0), team.DeviceOf(1), why);
+  if (fault == Fault::kPeerLost) team.EngineOf(1).Revoke(program.At(1, 0), team.DeviceOf(1), why);
   for (auto& visit : visits) CHECK(visit->WaitFor(kPatience));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   for (auto& visit : visits) {
@@ -146,7 +146,8 @@ TEST(engine_memory_is_given_back_when_nobody_touches_it) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A send without a receive fails at its deadline, and the engine cancels it at once. A later receive ends with an error.
+// A send without a receive fails at its deadline, and the engine cancels it at once. A later receive ends with an
+// error.
 TEST(engine_memory_of_a_send_that_nobody_takes) {
   Team team(Style::kProcesses, 2);
   team.SetOption("timeout_seconds", "0.5");

@@ -70,13 +70,13 @@ struct Buffers {
     result = place == Place::kApart ? &out : place == Place::kOnOperand ? &in : &ref;
   }
 
-  Call MakeCall(int64_t run_id, bool referenced) {
+  Call MakeCall(int64_t run_id, bool has_ref) {
     std::vector<Array*> inputs, outputs;
     for (Array& array : in) inputs.push_back(&array);
     for (Array& array : *result) outputs.push_back(&array);
     Call call = CallOf(inputs, outputs, run_id);
     for (Array& array : ref) {
-      if (referenced) call.refs.push_back(array.View());
+      if (has_ref) call.refs.push_back(array.View());
     }
     return call;
   }
@@ -93,7 +93,7 @@ OpSpec SpecOf(int root, const std::string& codec, const std::string& algorithm =
   spec.algorithm = algorithm;
   spec.shapes = "a tree";
   spec.where = "step.py:7";
-  spec.referenced = true;
+  spec.has_ref = true;
   return spec;
 }
 
@@ -128,7 +128,7 @@ std::vector<Tree> RunOnAll(Team& team, const OpSpec& spec, const Tree& values,
     }
     Buffers buffers(operand, reference, place);
     const Status status =
-        team.Run(rank, program.At(rank, 0), buffers.MakeCall(run_id, spec.referenced));
+        team.Run(rank, program.At(rank, 0), buffers.MakeCall(run_id, spec.has_ref));
     if (!CHECK_OK(status)) return;
     CHECK(place == Place::kOnReference || buffers.ref == reference);
     CHECK(place == Place::kOnOperand || buffers.in == operand);
@@ -166,14 +166,14 @@ TEST(engine_reference_saves_bytes) {
   for (Style style : testing::kStyles) {
     Team team(style, 3);
     int64_t sent[2];
-    for (bool referenced : {false, true}) {
+    for (bool has_ref : {false, true}) {
       OpSpec spec = SpecOf(0, "lossless");
-      spec.referenced = referenced;
+      spec.has_ref = has_ref;
       const int64_t before = SentBytes(team);
       for (const Tree& result : RunOnAll(team, spec, values, reference, Place::kApart)) {
         CHECK(result == values);
       }
-      sent[referenced] = SentBytes(team) - before;
+      sent[has_ref] = SentBytes(team) - before;
     }
     CHECK(sent[1] * 5 < sent[0]);
   }
@@ -279,7 +279,7 @@ TEST(engine_reference_on_some_ranks_only) {
   // The devices of a process always run one program.
   Team team(Style::kProcesses, 2);
   OpSpec plain = SpecOf(0, "lossless");
-  plain.referenced = false;
+  plain.has_ref = false;
   Team::Program program = team.Compile([&](int rank) {
     return std::vector<OpSpec>{rank == 1 ? plain : SpecOf(0, "lossless")};
   });
@@ -313,7 +313,7 @@ TEST(engine_reference_must_fit) {
   other.collective = Collective::kAllreduce;
   refused(other, right, "takes no references");
   OpSpec plain = SpecOf(0, "lossless");
-  plain.referenced = false;
+  plain.has_ref = false;
   refused(plain, right, "takes no references");
 }
 

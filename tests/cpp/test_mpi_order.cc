@@ -304,10 +304,10 @@ TEST(mpi_nobody_is_held_up) {
 
 TEST(mpi_what_it_lacks) {
   MpiTeam team(2);
-  OpSpec permute = ByMpi(Collective::kPermute, 1), coded = ByMpi(Collective::kAllreduce, 1);
+  OpSpec permute = ByMpi(Collective::kPermute, 1), encoded = ByMpi(Collective::kAllreduce, 1);
   permute.pairs = {1, 0};
-  coded.codec = "lossless";
-  for (const auto& [spec, text] : {std::pair{permute, "no such operation"}, std::pair{coded, "as they are"}}) {
+  encoded.codec = "lossless";
+  for (const auto& [spec, text] : {std::pair{permute, "no such operation"}, std::pair{encoded, "as they are"}}) {
     MpiTeam apart(2);
     Team::Program program = apart.Compile({spec});
     apart.OnRanks([&, expected = text](int rank) { Contains(RunOne(apart, program, rank, 1), expected); });

@@ -46,10 +46,10 @@ Cluster SlowHosts(int hosts, int ranks = 1) {
   return cluster;
 }
 
-Problem Of(int64_t block_bytes, bool coded = false) {
+Problem Of(int64_t block_bytes, bool encoded = false) {
   Problem problem;
   problem.block_bytes = block_bytes;
-  problem.coded = coded;
+  problem.encoded = encoded;
   return problem;
 }
 
@@ -164,7 +164,7 @@ TEST(PlannerMoreBandwidthIsNeverSlower) {
 }
 
 // The simulation of one host for all gives exactly the times of the full simulation.
-void CompareReduced(int hosts, int ranks, int64_t block_bytes, bool coded, bool one_machine,
+void CompareReduced(int hosts, int ranks, int64_t block_bytes, bool encoded, bool one_machine,
                     int* reduced_count) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     const bool sized = algorithm.collective <= Collective::kAlltoall ||
@@ -173,12 +173,12 @@ void CompareReduced(int hosts, int ranks, int64_t block_bytes, bool coded, bool 
     Cluster cluster = SlowHosts(hosts, ranks);
     cluster.one_machine = one_machine;
     const std::string name(algorithm.name);
-    const auto one = PriceOf(algorithm.collective, name, Of(block_bytes, coded), cluster);
+    const auto one = PriceOf(algorithm.collective, name, Of(block_bytes, encoded), cluster);
     if (!CHECK_OK(one)) continue;
     if (!one->reduced) continue;
     ++*reduced_count;
     const auto all =
-        PriceOf(algorithm.collective, name, Of(block_bytes, coded), cluster, PriceBy::kEveryRank);
+        PriceOf(algorithm.collective, name, Of(block_bytes, encoded), cluster, PriceBy::kEveryRank);
     if (!CHECK_OK(all)) continue;
     const bool same = CHECK(one->run.rank_seconds == all->run.rank_seconds) &&
                       CHECK(one->run.up_bytes == all->run.up_bytes) &&
@@ -188,7 +188,7 @@ void CompareReduced(int hosts, int ranks, int64_t block_bytes, bool coded, bool 
     if (!same) {
       std::fprintf(stderr, "%s %s, %d hosts of %d, %ld bytes, coded %d, one machine %d\n",
                    std::string(Info(algorithm.collective).name).c_str(), name.c_str(), hosts, ranks,
-                   static_cast<long>(block_bytes), coded, one_machine);
+                   static_cast<long>(block_bytes), encoded, one_machine);
     }
   }
 }
@@ -197,9 +197,9 @@ TEST(PlannerOneHostForAll) {
   int reduced = 0;
   for (int hosts : {2, 3, 4, 8}) {
     for (int ranks : {1, 2}) {
-      for (bool coded : {false, true}) {
-        CompareReduced(hosts, ranks, 64 * 48 * 1000, coded, hosts == 4, &reduced);
-        CompareReduced(hosts, ranks, 1000, coded, hosts == 3, &reduced);
+      for (bool encoded : {false, true}) {
+        CompareReduced(hosts, ranks, 64 * 48 * 1000, encoded, hosts == 4, &reduced);
+        CompareReduced(hosts, ranks, 1000, encoded, hosts == 3, &reduced);
       }
     }
   }
@@ -210,9 +210,9 @@ TEST(CollectivePricesOfOneHostForAllUpTo64) {
   if (!std::getenv("JAXCCOMP_TEST_SLOW")) return;
   int reduced = 0;
   for (auto [hosts, ranks] : {std::pair{7, 1}, {16, 4}, {31, 2}, {64, 1}, {8, 8}}) {
-    for (bool coded : {false, true}) {
+    for (bool encoded : {false, true}) {
       for (int64_t units : {1, 12}) {
-        CompareReduced(hosts, ranks, 64 * hosts * ranks * units, coded, units == 12, &reduced);
+        CompareReduced(hosts, ranks, 64 * hosts * ranks * units, encoded, units == 12, &reduced);
       }
     }
   }

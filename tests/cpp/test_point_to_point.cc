@@ -15,7 +15,7 @@
 #include "matching/point_to_point_matching.h"
 #include "patience.h"
 #include "team.h"
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 namespace jaxccomp {
 namespace {
@@ -349,8 +349,8 @@ TEST(point_to_point_matching_in_any_order) {
   me.communicator = &comm;
   me.member = 0;
   for (int round = 0; round < 200; ++round) {
-    Wire wire(0, nullptr);   // all messages are from process 0, so no credit is used
-    PointToPointMatching matching(&wire);
+    TransportRouter router(0, nullptr);   // all messages are from process 0, so no credit is used
+    PointToPointMatching matching(&router);
     struct Expected {
       int source;
       int64_t tag;

@@ -57,14 +57,14 @@ TEST(peers_that_say_why_they_end) {
   peers.SetProcesses({{}, {getpid(), 1}});   // an earlier process that had this pid
   const Status boom(Code::kUnavailable, "RuntimeError: boom");
   CHECK(peers.Find(1) == nullptr);
-  CHECK(peers.Lose(1, boom, false));
+  CHECK(peers.MarkFailed(1, boom, false));
   CHECK(peers.FindDead() == std::vector<int>({1}));
   // Its death does not replace the first reason.
-  CHECK(!peers.Lose(1, {Code::kUnavailable, "it has died"}, true));
+  CHECK(!peers.MarkFailed(1, {Code::kUnavailable, "it has died"}, true));
   if (!CHECK(peers.Find(1) != nullptr)) return;
   CHECK_EQ(peers.Find(1)->why.message(), boom.message());
   CHECK(peers.Find(1)->dead);
-  CHECK_EQ(peers.gone().size(), 1);
+  CHECK_EQ(peers.failed().size(), 1);
 }
 
 TEST(forked_children_know_that_they_are) {

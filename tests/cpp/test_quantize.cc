@@ -69,15 +69,15 @@ struct Coded {
 Coded Code(const quantize::Kernels& kernels, int format, int block, const Floats& values,
            const uint16_t* random) {
   const auto count = static_cast<int64_t>(values.size());
-  Coded coded{Bytes(count / 16 + 2), Bytes(count), Floats(count), Floats(count, 1)};
+  Coded encoded{Bytes(count / 16 + 2), Bytes(count), Floats(count), Floats(count, 1)};
   const auto encode = random != nullptr ? kernels.encode_stochastic[format][block]
                                         : kernels.encode[format][block];
-  std::byte* scales = coded.scales.data();
-  encode(values.data(), count, random, scales, coded.codes.data());
+  std::byte* scales = encoded.scales.data();
+  encode(values.data(), count, random, scales, encoded.codes.data());
   constexpr float kLimit = std::numeric_limits<float>::max();
-  kernels.decode[format][block](scales, coded.codes.data(), count, kLimit, coded.decoded.data());
-  kernels.decode_add[format][block](scales, coded.codes.data(), count, kLimit, coded.added.data());
-  return coded;
+  kernels.decode[format][block](scales, encoded.codes.data(), count, kLimit, encoded.decoded.data());
+  kernels.decode_add[format][block](scales, encoded.codes.data(), count, kLimit, encoded.added.data());
+  return encoded;
 }
 
 TEST(quantize_all_instruction_sets_agree) {
@@ -97,10 +97,10 @@ TEST(quantize_all_instruction_sets_agree) {
           if (bits != nullptr && format >= quantize::kIntFormats) continue;
           const Coded expected = Code(*tables.back(), format, block, values, bits);
           for (const quantize::Kernels* table : tables) {
-            const Coded coded = Code(*table, format, block, values, bits);
+            const Coded encoded = Code(*table, format, block, values, bits);
             const FlushSubnormals flush;
             const Coded flushed = Code(*table, format, block, values, bits);
-            if (!CHECK(coded == expected && flushed == expected)) {
+            if (!CHECK(encoded == expected && flushed == expected)) {
               std::fprintf(stderr, "%s of %s, %d of block %d\n", kNames[format], table->name,
                            static_cast<int>(count), static_cast<int>(quantize::kBlocks[block]));
               return;

@@ -40,23 +40,23 @@ struct Coded {
 
 Coded Code(const sign::Kernels& kernels, const Floats& values, const uint16_t* random) {
   const auto count = static_cast<int64_t>(values.size());
-  Coded coded;
-  for (Bytes& header : coded.header) header.resize(8);
-  for (Bytes& codes : coded.codes) codes.resize(count / 4 + 1);
-  for (Floats& decoded : coded.decoded) decoded.assign(count, 1);
+  Coded encoded;
+  for (Bytes& header : encoded.header) header.resize(8);
+  for (Bytes& codes : encoded.codes) codes.resize(count / 4 + 1);
+  for (Floats& decoded : encoded.decoded) decoded.assign(count, 1);
   const float* x = values.data();
-  kernels.encode_onebit(x, count, coded.header[0].data(), coded.codes[0].data());
-  kernels.encode_ternary(x, count, random, coded.header[1].data(), coded.codes[1].data());
-  kernels.encode_ternary(x, count, nullptr, coded.header[2].data(), coded.codes[2].data());
-  kernels.encode_threshold(x, count, 0.01f, coded.codes[3].data());
+  kernels.encode_onebit(x, count, encoded.header[0].data(), encoded.codes[0].data());
+  kernels.encode_ternary(x, count, random, encoded.header[1].data(), encoded.codes[1].data());
+  kernels.encode_ternary(x, count, nullptr, encoded.header[2].data(), encoded.codes[2].data());
+  kernels.encode_threshold(x, count, 0.01f, encoded.codes[3].data());
   const float meanings[] = {0, 0.3f, kNaN, -0.3f};
   for (int add = 0; add < 2; ++add) {
-    kernels.decode_onebit[add](coded.header[0].data(), coded.codes[0].data(), count,
-                               coded.decoded[add].data());
-    kernels.decode_pairs[add](meanings, coded.codes[3].data(), count,
-                              coded.decoded[2 + add].data());
+    kernels.decode_onebit[add](encoded.header[0].data(), encoded.codes[0].data(), count,
+                               encoded.decoded[add].data());
+    kernels.decode_pairs[add](meanings, encoded.codes[3].data(), count,
+                              encoded.decoded[2 + add].data());
   }
-  return coded;
+  return encoded;
 }
 
 TEST(sign_all_instruction_sets_agree) {
@@ -72,9 +72,9 @@ TEST(sign_all_instruction_sets_agree) {
     }
     const Coded expected = Code(*tables.back(), values, random);
     for (const sign::Kernels* table : tables) {
-      const Coded coded = Code(*table, values, random);
+      const Coded encoded = Code(*table, values, random);
       const FlushSubnormals flush;
-      if (!CHECK(coded == expected && Code(*table, values, random) == expected)) {
+      if (!CHECK(encoded == expected && Code(*table, values, random) == expected)) {
         std::fprintf(stderr, "%d with %s\n", static_cast<int>(count), table->name);
         return;
       }

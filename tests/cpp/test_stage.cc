@@ -346,7 +346,7 @@ TEST(stage_refuses_what_it_does_not_do) {
   spec.algorithm = "scatter_allgather";
   CHECK(Contains(refused(spec), "algorithm="));
   spec.algorithm = "auto";
-  spec.referenced = true;
+  spec.has_ref = true;
   CHECK(Contains(refused(spec), "references"));
   spec = Spec(Collective::kBcast, 2, "raw");
   spec.mpi = true;
@@ -373,9 +373,9 @@ TEST(stage_fails_on_all_ranks) {
   for (Style style : kStyles) {
     for (Fault fault : {&Faults::copy, &Faults::encode, &Faults::decode, &Faults::pinned, &Faults::code}) {
       for (int when : {1, 3}) {
-        const bool coded = fault == &Faults::encode || fault == &Faults::decode || fault == &Faults::code;
+        const bool encoded = fault == &Faults::encode || fault == &Faults::decode || fault == &Faults::code;
         GpuTeam on(style, 3, 4096);
-        CHECK_OK(on.Compile(Spec(Collective::kAllgather, 3, coded ? "lossless" : "raw")));
+        CHECK_OK(on.Compile(Spec(Collective::kAllgather, 3, encoded ? "lossless" : "raw")));
         (on.gpus[1]->faults.*fault) = when;
         Exercise e{on.SiteOf(0).site->spec, 3, {{DType::kFloat32, 9000}}};
         std::vector<RankArrays> arrays;

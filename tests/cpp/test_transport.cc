@@ -43,7 +43,7 @@ struct Inbox final : Receiver {
     arrivals.push_back({header, {payload.begin(), payload.end()}, announced});
     if (on_message) on_message(arrivals.size());
   }
-  void OnPeerLost(int, const Status&) override { CHECK(!"no peer is lost here"); }
+  void OnPeerFailed(int, const Status&) override { CHECK(!"no peer is lost here"); }
 
   std::vector<Arrival> arrivals;
   std::function<void(size_t)> on_message;
@@ -231,17 +231,17 @@ TEST(credit_is_spent_taken_and_given_back) {
   receiver.Take(10);
   CHECK(receiver.IsDue());
   const Credit::Amount half{.bytes = 20, .messages = 2};
-  CHECK(receiver.Settle() == half);
-  CHECK(receiver.Settle() == Credit::Amount{});
-  CHECK(sender.Regain(half));
+  CHECK(receiver.TakeOwed() == half);
+  CHECK(receiver.TakeOwed() == Credit::Amount{});
+  CHECK(sender.Replenish(half));
   CHECK(sender.Covers(0));
-  CHECK(!sender.Regain({.bytes = 0, .messages = 3}));   // more than was spent
-  CHECK(!sender.Regain({.bytes = -1, .messages = 0}));
+  CHECK(!sender.Replenish({.bytes = 0, .messages = 3}));   // more than was spent
+  CHECK(!sender.Replenish({.bytes = -1, .messages = 0}));
   // Between Keep and Take of a message, the credit due may be negative.
   receiver.Keep(10);
-  CHECK(receiver.Settle() == Credit::Amount{});
+  CHECK(receiver.TakeOwed() == Credit::Amount{});
   receiver.Take(10);
-  CHECK(receiver.Settle() == Credit::Amount{});
+  CHECK(receiver.TakeOwed() == Credit::Amount{});
   // Half of the bytes makes credit due.
   receiver.Take(50);
   CHECK(receiver.IsDue());

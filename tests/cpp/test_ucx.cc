@@ -97,7 +97,7 @@ struct Listener final : Receiver {
     last = header;
     if (announced.process >= 0) announcements.push_back(announced);
   }
-  void OnPeerLost(int process, const Status& why) override {
+  void OnPeerFailed(int process, const Status& why) override {
     CHECK(lost.insert(process).second);
     reason = why;
   }
@@ -271,7 +271,7 @@ TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
     if (ends) CHECK(PollAll({case_.b}, [&] { return pulled.calls == 1 && !pulled.status.ok(); }));
   };
   check([](UcxTransport* a) { a->Close(std::chrono::milliseconds(0)); }, /*ends=*/true);
-  check([](UcxTransport* a) { a->Freeze({Code::kUnavailable, "frozen"}); }, /*ends=*/false);
+  check([](UcxTransport* a) { a->Quiesce({Code::kUnavailable, "frozen"}); }, /*ends=*/false);
 }
 
 TEST(Ucx_EndsAReadThatWasPulledInstead) {
@@ -364,8 +364,8 @@ TEST(Ucx_LosesWhoSendsWhatCannotBe) {
     header.type = MessageType::kProbe;
     a->Send(1, header, {}, &sent);
   });
-  for (const MessageType type : {MessageType::kWant, MessageType::kLate, MessageType::kComing,
-                                 MessageType::kParting, MessageType::kTaken}) {
+  for (const MessageType type : {MessageType::kClearToSend, MessageType::kDeferredEager, MessageType::kEagerUpgrade,
+                                 MessageType::kFinalizeBarrier, MessageType::kFin}) {
     check([type](UcxTransport* a) {
       Header header;
       header.type = type;
@@ -376,7 +376,7 @@ TEST(Ucx_LosesWhoSendsWhatCannotBe) {
   }
   check([](UcxTransport* a) {   // a deferred message with an eager payload
     Header header;
-    header.type = MessageType::kOnRequest;
+    header.type = MessageType::kReadyToSend;
     std::byte along{};
     header.payload_bytes = 1;
     const Piece piece{&along, 1};
@@ -712,7 +712,7 @@ TEST(Ucx_FreezesWithTransfersUnderWay) {
   CHECK(a->HasTransfers());
   const Status why(Code::kUnavailable, "frozen");
   for (int times = 0; times < 2; ++times) {
-    a->Freeze(why);
+    a->Quiesce(why);
     CHECK_EQ(pulled.calls, 1);
     CHECK_EQ(pulled.status.message(), "frozen");
     CHECK(first.lost == std::set<int>{1});

@@ -91,7 +91,7 @@ struct Node final : Receiver {
     arrivals.push_back(std::move(arrival));
     if (header.sequence == phase) PullAtOnce(arrivals.back().get());
   }
-  void OnPeerLost(int process, const Status& why) override {
+  void OnPeerFailed(int process, const Status& why) override {
     CHECK(false);
     std::fprintf(stderr, "lost process %d: %s\n", process, why.message().c_str());
   }
@@ -348,7 +348,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
   }
   // Returned credit sends further messages although none is pulled, from the lowest lane first.
   for (Node::Arrival* a : along) transport->Release(from, a->header.payload_bytes);
-  transport->Settle();
+  transport->ReturnCredit();
   // Some credit may still be in flight, since credit returns in bulk.
   if (at_once > 0 && 2 * at_once >= limit.messages) {
     auto highest_lane = [&] {

@@ -71,7 +71,7 @@ Attributes AttributesOf(const char* collective, const std::string& codec, std::v
   given.Add("counts", std::vector<int64_t>{});
   given.Add("pairs", std::vector<int64_t>{});
   for (const char* text : {"recv_shapes", "program", "thread"}) given.Add(text, "");
-  for (const char* flag : {"tag", "recv_tag", "site", "reverse", "ordered", "referenced", "feedback", "carries",
+  for (const char* flag : {"tag", "recv_tag", "site", "reverse", "ordered", "has_ref", "feedback", "adds_residual",
                            "status"}) {
     given.Add(flag, 0);
   }

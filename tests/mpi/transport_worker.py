@@ -13,8 +13,8 @@ HANDLE, LAST = ctypes.c_uint64, 2**64 - 1
 PIECES_AND_TAGS = [(1 << 30, 8192), (10241, 8192), (1 << 30, 8), (10241, 1)]
 CREDITS = (-1, 0, 64 << 10, 2 << 20)
 SMALL = (512, 0, 1, 40)
-# MessageType: kWant, kCredit, kTaken and kCancelled, which refer to an earlier message. (So does
-# kComing, but it may arrive after its payload has been received.)
+# MessageType: kClearToSend, kCredit, kFin and kCancelled, which refer to an earlier message. (So
+# does kEagerUpgrade, but it may arrive after its payload has been received.)
 OWN_TYPES = (5, 7, 16, 19)
 SETTINGS = [
     (*each, credit, SMALL[(i + j) % 4])

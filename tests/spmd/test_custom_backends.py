@@ -55,7 +55,7 @@ def test_the_option_backend_takes_the_names_that_the_argument_takes():
 
     with jcc.config.override(backend="plugin_gathering"):
         calls = explained().calls
-    assert [call.mover for call in calls] == ["plugin_gathering"]
+    assert [call.backend for call in calls] == ["plugin_gathering"]
     unknown = raises(errors.UnknownNameError, "'nobody'", "JAXCCOMP_BACKEND")
     with jcc.config.override(backend="nobody"), unknown:
         explained()
@@ -149,5 +149,5 @@ def test_bad_backends_are_refused_when_registered():
         jcc.register_backend("empty")(plugin)
     program = place.compiled(lambda v, _: jcc.allreduce(v, **(place.how | HOW)))
     explained = jcc.explain(program)(place.spread(X))
-    assert [call.mover for call in explained.calls] == ["plugin_gathering"]
+    assert [call.backend for call in explained.calls] == ["plugin_gathering"]
     assert "plugin_gathering" in str(explained)

@@ -23,7 +23,7 @@ def test_one_member_needs_no_mpi():
 
 def test_it_is_explained():
     shown = jcc.explain(total)(jnp.ones(3))
-    assert shown.calls[0].mover == "mpi" and " MPI " in str(shown)
+    assert shown.calls[0].backend == "mpi" and " MPI " in str(shown)
 
 
 def test_devices_of_one_process_are_refused():

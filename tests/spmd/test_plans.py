@@ -102,12 +102,12 @@ def test_what_a_program_does_is_explained(profile):
     first, second, third = shown.calls
     assert first.where.startswith("test_plans.py:") and first.where != second.where
     assert (first.collective, first.ranks, first.size_bytes) == ("allreduce", 4, 1 << 19)
-    assert first.codec == ("int8" if profile else "raw") and first.mover == "native"
+    assert first.codec == ("int8" if profile else "raw") and first.backend == "native"
     assert 0 < first.seconds and first.second_best[2] > 0
     # A choice named by the program is priced, without alternatives.
     assert (second.algorithm, second.codec, second.second_best) == ("ring", "lossless", None)
     assert second.seconds > 0
-    assert (third.mover, third.seconds) == ("xla", None)
+    assert (third.backend, third.seconds) == ("xla", None)
     lines = str(shown).splitlines()
     assert len(lines) == 4 and "not priced" in lines[3] and "ms" in lines[1]
     # After a run, the measured time on each device is shown.

@@ -281,7 +281,7 @@ def test_explain_shows_the_name():
     (call,) = jcc.explain(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line:chunk=4096"))(
         jnp.ones(1000)
     ).calls
-    assert (call.mover, call.algorithm) == ("native", "plugin_line:chunk=4096")
+    assert (call.backend, call.algorithm) == ("native", "plugin_line:chunk=4096")
 
 
 def test_plans_pin_them(tmp_path):

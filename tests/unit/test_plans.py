@@ -17,8 +17,8 @@ from jaxccomp._runtime import shared_files
 from jaxccomp._runtime.peer_info import Row
 from jaxccomp.bench import profile as measurement
 from jaxccomp.cli import main
-from jaxccomp.schedules import _ways
-from jaxccomp.schedules._ways import min_seconds
+from jaxccomp.schedules import _candidates
+from jaxccomp.schedules._candidates import min_seconds
 
 CODER = {
     "encode_bytes_per_second": 4e9,
@@ -197,7 +197,7 @@ def test_what_is_as_fast_as_its_bytes_is_compared_with_nothing(monkeypatch):
         simulated.append(algorithm)
         return simulate(collective, algorithm, **how)
 
-    monkeypatch.setattr(_ways, "simulate", noted)
+    monkeypatch.setattr(_candidates, "simulate", noted)
     everybody = (tuple(range(64)),)
     plan = choose(planner(64), "gather", 16 << 20, codec="auto", groups=everybody)
     assert plan.chosen.codec == "lossless" and set(simulated) == {"direct"}

@@ -60,7 +60,7 @@ def test_of_one_rank():
 
 def test_auto_is_delta_with_a_reference():
     text = str(jax.make_jaxpr(lambda x: bcast(x, x, codec="auto"))(1.0))
-    assert "codec='delta'" in text and "referenced=True" in text, text
+    assert "codec='delta'" in text and "has_ref=True" in text, text
 
 
 @pytest.mark.skipif(not engine.available(), reason="needs the engine")

@@ -107,15 +107,15 @@ def expected(collective, values, rank, root):
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), ALGORITHMS)
-@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize(
     "sizes", [SIZES, pytest.param(range(1, 18), marks=pytest.mark.slow)], ids=["some", "all"]
 )
-def test_every_algorithm_is_its_collective(collective, algorithm, coded, sizes):
-    check(collective, algorithm, coded, sizes)
+def test_every_algorithm_is_its_collective(collective, algorithm, encoded, sizes):
+    check(collective, algorithm, encoded, sizes)
 
 
-def check(collective, algorithm, coded, sizes):
+def check(collective, algorithm, encoded, sizes):
     for ranks in sizes:
         # No values, fewer than a chunk, several chunks, odd sizes; two segments of hosts.
         for count in (0, 1, 37, 333) if ranks < 9 else (333,):
@@ -131,7 +131,7 @@ def check(collective, algorithm, coded, sizes):
                 root,
                 block_bytes=count * WIDTH,
                 chunk_bytes=256,
-                coded=coded,
+                encoded=encoded,
                 hosts=[rank // 3 for rank in range(ranks)],
             )
             world.run()
@@ -144,7 +144,7 @@ def check(collective, algorithm, coded, sizes):
 
 def test_a_code_is_made_once_and_forwarded():
     made = [
-        schedules.make("bcast", "chain", rank=rank, ranks=4, block_bytes=1 << 20, coded=True)
+        schedules.make("bcast", "chain", rank=rank, ranks=4, block_bytes=1 << 20, encoded=True)
         for rank in range(4)
     ]
     encodings = [sum(task.kind == "encode" for task in each.tasks) for each in made]
@@ -161,7 +161,7 @@ def test_auto_spares_links_between_hosts():
 
 
 def test_every_encoding_is_compared_with_its_values():
-    given = {"rank": 1, "ranks": 4, "block_bytes": 1 << 20, "coded": True, "feedback": True}
+    given = {"rank": 1, "ranks": 4, "block_bytes": 1 << 20, "encoded": True, "feedback": True}
     kinds = [task.kind for task in schedules.make("allreduce", "two_shot", **given).tasks]
     assert kinds.count("residual") == kinds.count("encode") > 0
 

@@ -116,9 +116,9 @@ Result<OpSpec> SpecFromAttributes(const ffi::Dictionary& attributes) {
   const auto ordered = Get<int64_t>(attributes, "ordered", &missing);
   spec.ordered = ordered != 0;
   spec.by_thread = ordered == 2;
-  spec.referenced = Get<int64_t>(attributes, "referenced", &missing) != 0;
+  spec.has_ref = Get<int64_t>(attributes, "has_ref", &missing) != 0;
   spec.feedback = Get<int64_t>(attributes, "feedback", &missing) != 0;
-  spec.carries = Get<int64_t>(attributes, "carries", &missing) != 0;
+  spec.adds_residual = Get<int64_t>(attributes, "adds_residual", &missing) != 0;
   spec.status = Get<int64_t>(attributes, "status", &missing) != 0;
   spec.shapes = Text(attributes, "shapes", &missing);
   spec.recv_shapes = Text(attributes, "recv_shapes", &missing);

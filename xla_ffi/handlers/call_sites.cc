@@ -63,8 +63,8 @@ Result<Call> CallFrom(const CallSite& site, ffi::RunId run, int64_t device,
     Status status = AddTensor(*arguments.get<ffi::AnyBuffer>(i), &call.inputs);
     if (!status.ok()) return status;
   }
-  if (site.spec.referenced) SplitOperands(site.spec.ReferencesEach(), &call, &call.refs);
-  if (site.spec.carries) SplitOperands(1, &call, &call.carried);
+  if (site.spec.has_ref) SplitOperands(site.spec.ReferencesEach(), &call, &call.refs);
+  if (site.spec.adds_residual) SplitOperands(1, &call, &call.residuals_in);
   for (size_t i = 0; i < results.size(); ++i) {
     Status status = AddTensor(**results.get<ffi::AnyBuffer>(i), &call.outputs);
     if (!status.ok()) return status;

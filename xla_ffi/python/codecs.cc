@@ -33,8 +33,8 @@ py::dict OptionRow(const CodecOption& o) {
   row["default"] = std::string(o.default_value);
   row["description"] = std::string(o.description);
   row["choices"] = std::vector<std::string>(o.choices.begin(), o.choices.end());
-  row["least"] = o.least;
-  row["most"] = o.most;
+  row["minimum"] = o.min;
+  row["maximum"] = o.max;
   return row;
 }
 

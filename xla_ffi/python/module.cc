@@ -121,7 +121,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("add_processes", [](const std::vector<py::bytes>& addresses) {
     Check(Engine::Get().membership().AddProcesses({addresses.begin(), addresses.end()}));
   }, py::arg("addresses"));
-  m.def("set_gone", [](int process, const std::string& why) { Engine::Get().membership().SetGone(process, why); },
+  m.def("set_failed", [](int process, const std::string& why) { Engine::Get().membership().SetFailed(process, why); },
         py::arg("process"), py::arg("why"), py::call_guard<py::gil_scoped_release>());
   m.def("close_program", [](const std::string& name) { CloseProgram(name); }, py::arg("name"));
   m.def("close_program",
@@ -144,11 +144,11 @@ PYBIND11_MODULE(_core, m) {
   }, py::arg("how"), py::call_guard<py::gil_scoped_release>());
   // Returns for each failed process the reason, and whether the process is dead: true if it no longer answers, false if
   // it has reported its own end.
-  m.def("find_gone", [] {
+  m.def("find_failed", [] {
     std::map<int, std::pair<std::string, bool>> all;
     if (Engine::Find() == nullptr) return all;
-    for (const auto& [process, gone] : Engine::Find()->membership().FindGone()) {
-      all[process] = {gone.why.message(), gone.dead};
+    for (const auto& [process, failure] : Engine::Find()->membership().FindFailed()) {
+      all[process] = {failure.why.message(), failure.dead};
     }
     return all;
   }, py::call_guard<py::gil_scoped_release>());

@@ -65,7 +65,7 @@ py::dict PriceRow(const std::string& collective, const std::string& algorithm, i
   problem.block_bytes = block_bytes;
   problem.chunk_bytes = chunk_bytes;
   problem.wide = wide;
-  problem.coded = codec.has_value();
+  problem.encoded = codec.has_value();
   if (codec.has_value()) cluster.codec = CodecOf(*codec);
   problem.exact = cluster.codec.lossless;
   const Result<Price> price = [&] {

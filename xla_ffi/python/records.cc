@@ -40,7 +40,7 @@ py::dict RowOf(const CallRow& r) {
   row["communicator"] = r.communicator;
   row["ranks"] = r.ranks;
   row["codec"] = r.codec;
-  row["asked_algorithm"] = r.asked_algorithm;
+  row["asked_algorithm"] = r.requested_algorithm;
   row["algorithm"] = std::string(r.algorithm);
   row["backend"] = r.mpi ? "mpi" : "native";
   row["calls"] = r.counts.calls;

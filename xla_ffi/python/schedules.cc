@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collective/algorithm_spec.h"
-#include "collective/carry.h"
+#include "collective/residual_in.h"
 #include "collective/check/check.h"
 #include "collective/defaults.h"
 #include "collective/registered.h"
@@ -42,25 +42,25 @@ py::dict TaskRow(const Schedule& schedule, const Task& task) {
 }
 
 // Returns a problem with the arguments that all bindings below have in common.
-Problem ProblemOf(int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded, bool feedback) {
+Problem ProblemOf(int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool encoded, bool feedback) {
   Problem problem;
   problem.ranks = ranks;
   problem.root = root;
   problem.block_bytes = block_bytes;
   problem.chunk_bytes = chunk_bytes;
-  problem.coded = coded;
+  problem.encoded = encoded;
   problem.feedback = feedback;
   return problem;
 }
 
 py::dict MakeSchedule(const std::string& collective, const std::string& algorithm, int rank,
-                      int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool coded,
+                      int ranks, int root, int64_t block_bytes, int64_t chunk_bytes, bool encoded,
                       bool lossless, bool feedback, std::vector<int> hosts) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
   Result<AlgorithmSpec> spec = ParseAlgorithm(*parsed, algorithm);
   Check(spec.status());
-  Problem problem = ProblemOf(ranks, root, block_bytes, chunk_bytes, coded, feedback);
+  Problem problem = ProblemOf(ranks, root, block_bytes, chunk_bytes, encoded, feedback);
   problem.rank = rank;
   problem.exact = lossless;
   problem.hosts = std::move(hosts);
@@ -68,7 +68,7 @@ py::dict MakeSchedule(const std::string& collective, const std::string& algorith
   Result<const Algorithm*> found = SelectAlgorithm(*parsed, *spec, problem);
   Check(found.status());
   Schedule schedule = (*found)->build(problem);
-  if (feedback) schedule = CarryResiduals(schedule);
+  if (feedback) schedule = AddResidualsIn(schedule);
   py::dict row;
   row["algorithm"] = std::string((*found)->name);
   row["text"] = schedule.ToString();
@@ -126,12 +126,12 @@ Schedule ScheduleOf(const ScheduleNumbers& numbers) {
 // Checks the schedules of all ranks, and registers them under a key.
 void RegisterSchedules(const std::string& collective, const std::string& name,
                        const std::string& key, int root, int64_t block_bytes,
-                       int64_t chunk_bytes, bool coded, bool feedback, bool reverse,
+                       int64_t chunk_bytes, bool encoded, bool feedback, bool reverse,
                        const std::vector<ScheduleNumbers>& by_rank) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
   Problem problem =
-      ProblemOf(static_cast<int>(by_rank.size()), root, block_bytes, chunk_bytes, coded, feedback);
+      ProblemOf(static_cast<int>(by_rank.size()), root, block_bytes, chunk_bytes, encoded, feedback);
   problem.reverse = reverse;
   std::vector<Schedule> schedules;
   for (const ScheduleNumbers& numbers : by_rank) schedules.push_back(ScheduleOf(numbers));
@@ -144,14 +144,14 @@ void RegisterSchedules(const std::string& collective, const std::string& name,
 
 // Returns the default algorithm of a call without GPUs, by the static rules (collective/defaults.h).
 std::string DefaultName(const std::string& collective, std::vector<int> hosts, int64_t block_bytes,
-                        bool coded, bool wide) {
+                        bool encoded, bool wide) {
   Result<Collective> parsed = ParseCollective(collective);
   Check(parsed.status());
   Problem problem;
   problem.ranks = static_cast<int>(hosts.size());
   problem.hosts = std::move(hosts);
   problem.block_bytes = block_bytes;
-  problem.coded = coded;
+  problem.encoded = encoded;
   problem.wide = wide;
   problem.multi_slot = true;
   return std::string(DefaultAlgorithm(*parsed, problem));
@@ -162,13 +162,13 @@ std::string DefaultName(const std::string& collective, std::vector<int> hosts, i
 void DefineSchedules(py::module_& m) {
   m.def("make_schedule", &MakeSchedule, py::arg("collective"), py::arg("algorithm"),
         py::arg("rank"), py::arg("ranks"), py::arg("root"), py::arg("block_bytes"),
-        py::arg("chunk_bytes"), py::arg("coded"), py::arg("lossless"), py::arg("feedback"),
+        py::arg("chunk_bytes"), py::arg("encoded"), py::arg("lossless"), py::arg("feedback"),
         py::arg("hosts"));
   m.def("register_schedules", &RegisterSchedules, py::arg("collective"), py::arg("name"), py::arg("key"),
-        py::arg("root"), py::arg("block_bytes"), py::arg("chunk_bytes"), py::arg("coded"),
+        py::arg("root"), py::arg("block_bytes"), py::arg("chunk_bytes"), py::arg("encoded"),
         py::arg("feedback"), py::arg("reverse"), py::arg("by_rank"));
   m.def("default_algorithm", &DefaultName, py::arg("collective"), py::arg("hosts"),
-        py::arg("block_bytes"), py::arg("coded"), py::arg("wide"));
+        py::arg("block_bytes"), py::arg("encoded"), py::arg("wide"));
 }
 
 }  // namespace jaxccomp

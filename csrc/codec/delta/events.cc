@@ -41,9 +41,9 @@ class StepBits {
     const int given = *length == 0 ? 0 : SymbolOf(*length);
     int symbol = 0;
     while (symbol < kSymbols - 1 && bit(Longer(group, symbol), given > symbol)) ++symbol;
-    const uint32_t least = kOfSymbol.least[symbol];
+    const uint32_t minimum = kOfSymbol.minimum[symbol];
     const int bits = kOfSymbol.raw_bits[symbol];
-    *length = least + (bits == 0 ? 0 : raw(*length - least, bits));
+    *length = minimum + (bits == 0 ? 0 : raw(*length - minimum, bits));
   }
 
  private:

@@ -185,14 +185,14 @@ void SumsOf(const uint8_t* classes, int64_t count, const uint16_t* weights, uint
 [[maybe_unused]] void PutLowOf(const uint32_t* lengths, const uint8_t* symbols, int64_t count,
                                BitWriter* to) {
   for (int64_t i = 0; i < count; ++i) {
-    to->Put(lengths[i] - kOfSymbol.least[symbols[i]], kOfSymbol.raw_bits[symbols[i]]);
+    to->Put(lengths[i] - kOfSymbol.minimum[symbols[i]], kOfSymbol.raw_bits[symbols[i]]);
   }
 }
 
 [[maybe_unused]] void TakeLowOf(const uint8_t* symbols, int64_t count, BitReader* from,
                                 uint32_t* lengths) {
   for (int64_t i = 0; i < count; ++i) {
-    lengths[i] = kOfSymbol.least[symbols[i]] + from->Get(kOfSymbol.raw_bits[symbols[i]]);
+    lengths[i] = kOfSymbol.minimum[symbols[i]] + from->Get(kOfSymbol.raw_bits[symbols[i]]);
   }
 }
 

@@ -38,24 +38,24 @@ void Classes(const std::byte* ref, int64_t count, int base, uint8_t* classes) {
   using Word = typename F::Word;
   using V = typename VectorOf<Word>::Type;
   const V exponents = Fill<V>(F::kRest >> F::kMantissaBits);
-  const V bases = Fill<V>(static_cast<Word>(base)), most = Fill<V>(kClasses - 1);
+  const V bases = Fill<V>(static_cast<Word>(base)), maximum = Fill<V>(kClasses - 1);
   int64_t i = 0;
   for (; i + 64 <= count; i += 64) {
     StoreNarrow<Word>(classes + i, [&](int k) {
       const V exponent =
           Load<V>(ref + i * static_cast<int64_t>(sizeof(Word)) + k * kVectorBytes) >>
               F::kMantissaBits & exponents;
-      return Min(bases - Min(exponent, bases), most);
+      return Min(bases - Min(exponent, bases), maximum);
     });
   }
   ClassesOf<F>(ref + i * static_cast<int64_t>(sizeof(Word)), count - i, base, classes + i);
 }
 
 void Above(const uint8_t* numbers, int64_t count, int than, uint64_t* bits) {
-  const U8 least = Fill<U8>(static_cast<uint8_t>(than));
+  const U8 minimum = Fill<U8>(static_cast<uint8_t>(than));
   for (int64_t i = 0; i < count; i += 64) {
     const Bytes v = LoadBytes(numbers + i);   // below 128
-    bits[i / 64] = Bits64<uint8_t>([&](int k) { return Greater(v.part[k], least); });
+    bits[i / 64] = Bits64<uint8_t>([&](int k) { return Greater(v.part[k], minimum); });
   }
   ClearBehind(count, bits);
 }
@@ -265,8 +265,8 @@ void TakeLow(const uint8_t* symbols, int64_t count, BitReader* from, uint32_t* l
     const U32 at = upto - bits + static_cast<uint32_t>(from->skipped());
     const U32 low = Gather(from->at(), at >> 3) >> (at & 7) & ((Fill<U32>(1) << bits) - 1);
     // The symbol's two top bits, shifted; symbol 0 is the length 1.
-    const U32 one = Fill<U32>(1), least = ((~symbol & one) | 2) << bits;
-    Store(lengths + i, Select(Equal(symbol, U32{}), one, least) + low);
+    const U32 one = Fill<U32>(1), minimum = ((~symbol & one) | 2) << bits;
+    Store(lengths + i, Select(Equal(symbol, U32{}), one, minimum) + low);
     from->Skip(all);
   }
   TakeLowOf(symbols + i, count - i, from, lengths + i);

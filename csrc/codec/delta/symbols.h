@@ -19,15 +19,15 @@ inline int SymbolOf(uint32_t length) {
 
 // For each symbol: the least length and the number of low bits.
 struct SymbolTable {
-  std::array<uint32_t, kSymbols> least{};
+  std::array<uint32_t, kSymbols> minimum{};
   std::array<uint8_t, kSymbols> raw_bits{};
 };
 inline constexpr SymbolTable kOfSymbol = [] {
   SymbolTable made;
-  made.least[0] = 1;
+  made.minimum[0] = 1;
   for (int symbol = 1; symbol < kSymbols; ++symbol) {
     const int high = (symbol + 1) / 2;
-    made.least[symbol] = (2u | (symbol % 2 == 0)) << (high - 1);
+    made.minimum[symbol] = (2u | (symbol % 2 == 0)) << (high - 1);
     made.raw_bits[symbol] = static_cast<uint8_t>(high - 1);
   }
   return made;

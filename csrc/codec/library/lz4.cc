@@ -65,8 +65,8 @@ constexpr CodecOption kOptions[] = {
     {.name = "acceleration",
      .default_value = "1",
      .description = "more is faster and larger",
-     .least = 1,
-     .most = 65537,
+     .min = 1,
+     .max = 65537,
      .integer = true},
     kShuffleOption};
 

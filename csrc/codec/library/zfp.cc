@@ -67,8 +67,8 @@ class ZfpCodec final : public Codec {
     const double block_bits = fixed ? std::floor(4 * rate_ + 0.5) : 1;
     const double words = std::ceil(static_cast<double>(count / 4) * block_bits / kZfpWordBits);
     const int64_t bytes = count * SizeBytes(dtype);
-    const double least = std::max(words, 1.0) * (kZfpWordBits / 8);
-    return 1 + (least < static_cast<double>(bytes) ? static_cast<int64_t>(least) : bytes);
+    const double min = std::max(words, 1.0) * (kZfpWordBits / 8);
+    return 1 + (min < static_cast<double>(bytes) ? static_cast<int64_t>(min) : bytes);
   }
 
  protected:
@@ -176,19 +176,19 @@ constexpr CodecOption kOptions[] = {
     {.name = "precision",
      .default_value = "0",
      .description = "bit planes to keep of each four values; 0: see rate",
-     .least = 0,
-     .most = 64,
+     .min = 0,
+     .max = 64,
      .integer = true},
     {.name = "rate",
      .default_value = "8",
      .description = "bits per value; not with precision or tolerance",
-     .least = 1,
-     .most = 64},
+     .min = 1,
+     .max = 64},
     {.name = "tolerance",
      .default_value = "0",
      .description = "the greatest absolute error; 0: see rate",
-     .least = 0,
-     .most = 1e300}};
+     .min = 0,
+     .max = 1e300}};
 
 std::unique_ptr<const Codec> Make(const CodecOptions& options) {
   const int given = (options.Integer("precision") != 0) + (options.Number("rate") != 8) +

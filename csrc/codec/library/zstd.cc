@@ -107,8 +107,8 @@ constexpr CodecOption kOptions[] = {
     {.name = "level",
      .default_value = "1",
      .description = "more is smaller and slower",
-     .least = 1,
-     .most = 19,
+     .min = 1,
+     .max = 19,
      .integer = true},
     kShuffleOption};
 

@@ -121,10 +121,10 @@ bool Decoder::ReadEntry(int p, int64_t n, BlockEntry& entry) {
   } else if (header.code_bits[0] != 1 || entry.set_bytes > BitPlaneBytes(1, n)) {
     return false;
   }
-  int64_t most = n;
+  int64_t maximum = n;
   for (int l = 0; l < levels; ++l) {
-    if (entry.escapes[l] > most) return false;
-    most = entry.escapes[l];
+    if (entry.escapes[l] > maximum) return false;
+    maximum = entry.escapes[l];
   }
   return true;
 }

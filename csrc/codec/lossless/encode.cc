@@ -264,14 +264,14 @@ int64_t MinEncodedBytes(Layout layout, int64_t words) {
   // A segment of planes has a byte for its kind, and for each plane the code widths, a symbol and an
   // entry per block. A stored segment has a byte and its words, which may be shorter.
   const int64_t planes = Info(layout).planes;
-  const auto least = [&](int64_t n) {
+  const auto minimum = [&](int64_t n) {
     const int64_t blocks = (n + kBlockWords - 1) / kBlockWords;
     return std::min(1 + n * Info(layout).word_bytes,
                     1 + planes * (kDescriptorBytes + 1 + blocks * EntryBytes(1)));
   };
   const int64_t rest = words % kSegmentWords;
-  return kChunkHeaderBytes + words / kSegmentWords * least(kSegmentWords) +
-         (rest > 0 ? least(rest) : 0);
+  return kChunkHeaderBytes + words / kSegmentWords * minimum(kSegmentWords) +
+         (rest > 0 ? minimum(rest) : 0);
 }
 
 int64_t Encode(const Kernels& kernels, Layout layout, const void* src, const void* ref,

@@ -110,13 +110,13 @@ int64_t DecodeLevel(const uint8_t* bits, int64_t count, const uint8_t* symbols,
 
 // The greatest byte; `count` is a multiple of 64.
 inline int Greatest(const uint8_t* in, int64_t count) {
-  U8 most{};
+  U8 maximum{};
   for (int64_t i = 0; i < count; i += kVectorBytes) {
     const U8 v = Load<U8>(in + i);
-    most = v > most ? v : most;
+    maximum = v > maximum ? v : maximum;
   }
   uint8_t greatest = 0;
-  for (int k = 0; k < kVectorBytes; ++k) greatest = most[k] > greatest ? most[k] : greatest;
+  for (int k = 0; k < kVectorBytes; ++k) greatest = maximum[k] > greatest ? maximum[k] : greatest;
   return greatest;
 }
 
@@ -139,8 +139,8 @@ void Histogram(const uint8_t* in, int64_t count, uint16_t* counts) {
   const int zeros = CountOf(in, whole, 0);
   counts[0] = static_cast<uint16_t>(zeros);
   int64_t left = whole - zeros;
-  const int most = Greatest(in, whole);
-  for (int byte = most; byte > 0 && byte > most - kTries && left > 0; --byte) {
+  const int maximum = Greatest(in, whole);
+  for (int byte = maximum; byte > 0 && byte > maximum - kTries && left > 0; --byte) {
     const int found = CountOf(in, whole, byte);
     counts[byte] = static_cast<uint16_t>(found);
     left -= found;

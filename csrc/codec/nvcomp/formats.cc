@@ -131,8 +131,8 @@ int64_t ChunksOf(const Spec& spec, int64_t value_bytes) {
 
 int64_t MaxEncodedBytes(const Spec& spec, DType dtype, int64_t count) {
   // Below half of the range the sum cannot overflow: a chunk has far more bytes than its entry.
-  const int64_t most = std::numeric_limits<int64_t>::max() / 2 / SizeBytes(dtype);
-  if (count <= 0 || count > most) return count == 0 ? 0 : -1;
+  const int64_t maximum = std::numeric_limits<int64_t>::max() / 2 / SizeBytes(dtype);
+  if (count <= 0 || count > maximum) return count == 0 ? 0 : -1;
   const int64_t bytes = count * SizeBytes(dtype);
   return kHeaderBytes + kEntryBytes * ChunksOf(spec, bytes) + bytes;
 }

@@ -145,14 +145,14 @@ inline __m512i Float8Vector(const Bits* x, uint32_t keep, float inverse) {
       _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(kept), _mm512_set1_ps(inverse)));
   const __m512i magnitude =
       _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(kMagnitude)));
-  const __m512i least = _mm512_set1_epi32(Coder::kMinNormal);
+  const __m512i minimum = _mm512_set1_epi32(Coder::kMinNormal);
   const __m512i exponent = _mm512_maskz_max_epi32(
-      kAll, _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(kInfinity))), least);
+      kAll, _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(kInfinity))), minimum);
   const __m512i power = _mm512_add_epi32(exponent, _mm512_set1_epi32(Coder::kShift << 23));
   const __m512i rounded = _mm512_castps_si512(
       _mm512_add_ps(_mm512_castsi512_ps(magnitude), _mm512_castsi512_ps(power)));
   const __m512i octaves =
-      _mm512_maskz_srli_epi32(kAll, _mm512_sub_epi32(exponent, least), Coder::kShift);
+      _mm512_maskz_srli_epi32(kAll, _mm512_sub_epi32(exponent, minimum), Coder::kShift);
   const __m512i code = _mm512_add_epi32(_mm512_sub_epi32(rounded, power), octaves);
   return Select(0x7f, code, _mm512_maskz_srli_epi32(kAll, bits, 24));
 }

@@ -45,14 +45,14 @@ template <int64_t kBlock>
 inline void FindGreatest(const Bits* values, int blocks, Scales* scales) {
 #if defined(__AVX512F__)
   if (blocks == kGroup) {
-    __m512i most[kGroup];
+    __m512i maximum[kGroup];
     for (int b = 0; b < kGroup; ++b) {
-      most[b] = Magnitudes(values + b * kBlock);
+      maximum[b] = Magnitudes(values + b * kBlock);
       for (int64_t i = 16; i < kBlock; i += 16) {
-        most[b] = _mm512_maskz_max_epi32(kAll, most[b], Magnitudes(values + b * kBlock + i));
+        maximum[b] = _mm512_maskz_max_epi32(kAll, maximum[b], Magnitudes(values + b * kBlock + i));
       }
     }
-    _mm512_storeu_si512(scales->greatest, GreatestLanes(most));
+    _mm512_storeu_si512(scales->greatest, GreatestLanes(maximum));
     return;
   }
 #endif

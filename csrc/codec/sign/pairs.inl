@@ -49,19 +49,19 @@ void EncodeTernary(const void* values, int64_t count, const uint16_t* random, st
   // |x| >= (1 - u) * scale has the probability |x| / scale.
   PackPairs(count, codes, [=](int64_t i) {
     const auto left = static_cast<float>(0xffff - static_cast<int32_t>(random[i]));
-    const float least = (left * 0x1p-16f + 0x1p-17f) * step;
+    const float minimum = (left * 0x1p-16f + 0x1p-17f) * step;
     return SignedCode(x[i], static_cast<int32_t>(x[i] & kMagnitude) >=
-                                static_cast<int32_t>(BitsOf(least)));
+                                static_cast<int32_t>(BitsOf(minimum)));
   });
 }
 
 void EncodeThreshold(const void* values, int64_t count, float threshold, std::byte* codes) {
   auto* x = static_cast<const Bits*>(values);
-  const auto least = static_cast<int32_t>(BitsOf(threshold));
+  const auto minimum = static_cast<int32_t>(BitsOf(threshold));
   PackPairs(count, codes, [=](int64_t i) {
     const auto magnitude = static_cast<int32_t>(x[i] & kMagnitude);
     const uint32_t finite = 0u - static_cast<uint32_t>(magnitude < static_cast<int32_t>(kInfinity));
-    return (SignedCode(x[i], magnitude >= least) & finite) | (2 & ~finite);
+    return (SignedCode(x[i], magnitude >= minimum) & finite) | (2 & ~finite);
   });
 }
 

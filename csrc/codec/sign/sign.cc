@@ -177,8 +177,8 @@ constexpr CodecOption kThresholdOptions[] = {
      .default_value = "0.001",
      .description = "what larger values become, with their sign; smaller ones become 0",
      .choices = {},
-     .least = 1e-30,
-     .most = 1e30}};
+     .min = 1e-30,
+     .max = 1e30}};
 
 }  // namespace
 

@@ -12,9 +12,9 @@ namespace jaxccomp::sparse {
 namespace {
 
 // The product, or the largest finite value if it overflows.
-uint32_t ScaledFloat(float value, float factor, float most) {
+uint32_t ScaledFloat(float value, float factor, float maximum) {
   const float scaled = value * factor;
-  return __builtin_bit_cast(uint32_t, std::fabs(scaled) > most ? std::copysign(most, value)
+  return __builtin_bit_cast(uint32_t, std::fabs(scaled) > maximum ? std::copysign(maximum, value)
                                                                : scaled);
 }
 
@@ -35,9 +35,9 @@ std::uint64_t Scaled(DType dtype, uint64_t word, int64_t factor) {
     default: {
       const double value = __builtin_bit_cast(double, word);
       const double scaled = value * static_cast<double>(factor);
-      const double most = std::numeric_limits<double>::max();
+      const double maximum = std::numeric_limits<double>::max();
       return __builtin_bit_cast(uint64_t,
-                                std::fabs(scaled) > most ? std::copysign(most, value) : scaled);
+                                std::fabs(scaled) > maximum ? std::copysign(maximum, value) : scaled);
     }
   }
 }

@@ -61,7 +61,7 @@ void Sample(const std::byte* src, int64_t count, Word* sample) {
 }  // namespace
 
 template <typename Word>
-Word GuessThreshold(const std::byte* src, int64_t count, int64_t wanted, double spread, Word most,
+Word GuessThreshold(const std::byte* src, int64_t count, int64_t wanted, double spread, Word maximum,
                     Workspace& workspace) {
   auto* sample = reinterpret_cast<Word*>(workspace.Bytes<Magnitudes>(kSample * sizeof(Word)));
   const int64_t rank = SampleRank(count, wanted, spread);
@@ -73,7 +73,7 @@ Word GuessThreshold(const std::byte* src, int64_t count, int64_t wanted, double 
   } else {
     Sample(src, count, sample);
   }
-  return std::clamp<Word>(SelectLargest(sample, std::min(count, kSample), rank).magnitude, 1, most);
+  return std::clamp<Word>(SelectLargest(sample, std::min(count, kSample), rank).magnitude, 1, maximum);
 }
 
 template <typename Word>

@@ -14,7 +14,7 @@ namespace jaxccomp::sparse {
 // standard deviations: with 3, almost surely at least `wanted` values reach it. Exact for chunks that are
 // not longer than the sample.
 template <typename Word>
-Word GuessThreshold(const std::byte* src, int64_t count, int64_t wanted, double spread, Word most,
+Word GuessThreshold(const std::byte* src, int64_t count, int64_t wanted, double spread, Word maximum,
                     Workspace& workspace);
 
 // The values whose magnitude reaches a threshold, in order. Stored in the workspace until the next call.

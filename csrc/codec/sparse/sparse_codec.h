@@ -13,8 +13,8 @@ namespace jaxccomp::sparse {
 inline constexpr CodecOption kDensityOption = {.name = "density",
                                                .default_value = "0.01",
                                                .description = "the part of the values that travels",
-                                               .least = 1e-6,
-                                               .most = 1};
+                                               .min = 1e-6,
+                                               .max = 1};
 
 class SparseCodec : public Codec {
  public:

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "collective/carry.h"
+#include "collective/residual_in.h"
 #include "collective/check/definition.h"
 
 namespace jaxccomp {
@@ -19,7 +19,7 @@ std::string WrongShape(const Problem& problem, const Schedule& schedule, const T
   const std::span<const Slot> sources = schedule.SourcesOf(task);
   const bool codes = task.kind == TaskKind::kEncode || task.kind == TaskKind::kDecode;
   const bool transfer = task.kind == TaskKind::kSend || task.kind == TaskKind::kRecv;
-  if (codes && !problem.coded) return "there is no codec";
+  if (codes && !problem.encoded) return "there is no codec";
   if (task.kind == TaskKind::kResidual && !problem.feedback) return "there is no error feedback";
   if (task.lane < 0 || task.lane >= static_cast<int64_t>(schedule.tasks.size())) {
     return "lanes are numbered from 0 to " + std::to_string(schedule.tasks.size() - 1) + " here";
@@ -37,9 +37,9 @@ std::string WrongShape(const Problem& problem, const Schedule& schedule, const T
   for (const Slot& slot : slots) {
     if (slot.bytes() <= 0 && !transfer) return "a range is empty";
     if (slot.begin < 0 || slot.bytes() < 0) return "a range ends before it begins";
-    if (slot.space == Space::kCarried) return "residuals of the call before are added by the engine";
+    if (slot.space == Space::kResidualIn) return "residuals of the call before are added by the engine";
     if (slot.space == Space::kResidual && !problem.feedback) return "there is no error feedback";
-    if (slot.space == Space::kCode && !problem.coded) return "there is no codec";
+    if (slot.space == Space::kCode && !problem.encoded) return "there is no codec";
   }
   return "";
 }
@@ -85,10 +85,10 @@ Status CheckSchedules(Collective collective, const Problem& problem, const std::
     if (shared_memory && !MayShareMemory(collective)) continue;
     World world = WorldOf(collective, problem, schedules, shared_memory);
     if (CellsOf(world) > kMaxCells) return Wrong("there are too many ranges to check: take larger chunks");
-    for (bool carries : {false, true}) {
-      if (carries && !problem.feedback) continue;
-      world.carries = carries;
-      if (carries) std::ranges::transform(schedules, world.schedules.begin(), CarryResiduals);
+    for (bool adds_residual : {false, true}) {
+      if (adds_residual && !problem.feedback) continue;
+      world.adds_residual = adds_residual;
+      if (adds_residual) std::ranges::transform(schedules, world.schedules.begin(), AddResidualsIn);
       Outcome outcome;
       std::string mistake = FindMistake(collective, problem, world, definition, &outcome);
       if (mistake.empty()) mistake = FindExcess(problem, outcome);
@@ -96,7 +96,7 @@ Status CheckSchedules(Collective collective, const Problem& problem, const std::
       if (shared_memory) {
         mistake += ". Results may lie where operands do: this is found with both at one place";
       }
-      if (carries) mistake += ". This is found where residuals of the call before are added";
+      if (adds_residual) mistake += ". This is found where residuals of the call before are added";
       return Wrong(mistake);
     }
   }

@@ -59,7 +59,7 @@ bool LossesAddUp(const Outcome& outcome, const Expressions& expressions) {
 
 // The mistake in a cell of an Output block, or "".
 std::string WrongCell(const Cell& cell, int32_t place, const Expected& expected, const Cell& of_first_rank,
-                      bool must_be_final, bool coded, const Expressions& expressions) {
+                      bool must_be_final, bool encoded, const Expressions& expressions) {
   if (expected.leaves.empty()) return cell.value < 0 ? "" : "is written, and must not be";
   if (cell.value < 0) return "is never written";
   if (cell.block != expected.from_block) {
@@ -77,7 +77,7 @@ std::string WrongCell(const Cell& cell, int32_t place, const Expected& expected,
     return "has been encoded or merged otherwise than on rank 0, so that ranks get different values";
   }
   if (must_be_final && !expressions.IsFinal(cell.value)) return "is not what a final merge has given";
-  if (!coded && expected.leaves.size() == 1 && !operand) return "has been merged with nothing";
+  if (!encoded && expected.leaves.size() == 1 && !operand) return "has been merged with nothing";
   return "";
 }
 
@@ -173,7 +173,7 @@ std::string FindMistake(Collective collective, const Problem& problem, const Wor
         const Cell& of_first_rank = expected.same ? outcome.output[0][b][i] : cells[i];
         const std::string wrong =
             WrongCell(cells[i], static_cast<int32_t>(i), expected, of_first_rank, must_be_final,
-                      problem.coded && !problem.exact, expressions);
+                      problem.encoded && !problem.exact, expressions);
         if (wrong.empty()) continue;
         const int64_t address = world.cuts.empty() ? static_cast<int64_t>(i) * world.unit : world.cuts[i];
         return "rank " + std::to_string(rank) + ": output" + std::to_string(b) + " at byte " +

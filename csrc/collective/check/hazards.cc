@@ -29,7 +29,7 @@ std::string FindHazard(const Schedule& schedule, bool shared_memory) {
       if (shared_memory && slot.space == Space::kOutput && slot.block == 0) {
         slot.space = Space::kInput;
       }
-      if (slot.space == Space::kCarried) slot.space = Space::kResidual;
+      if (slot.space == Space::kResidualIn) slot.space = Space::kResidual;
       accesses[{static_cast<int>(slot.space), slot.block}].push_back(
           {slot, static_cast<TaskId>(id), write});
     };

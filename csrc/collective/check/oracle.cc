@@ -39,7 +39,7 @@ class Oracle {
       outcome_.finished.push_back(stuck == done.end());
       if (stuck != done.end()) Fail(rank, stuck - done.begin(), "never runs (deadlock)");
       outcome_.output.push_back(std::move(memory_[rank].spaces[1]));
-      if (!world_.carries || !outcome_.error.empty()) continue;
+      if (!world_.adds_residual || !outcome_.error.empty()) continue;
       for (const Block& block : memory_[rank].spaces[4]) {
         for (const Cell& cell : block) {
           if (cell.value != expressions_.Gone()) Fail(rank, 0, "an operand is left in Residual");
@@ -82,7 +82,7 @@ class Oracle {
       Block block = MakeBlock(0, world_.input_bytes[rank][b]);
       for (size_t i = 0; i < block.size(); ++i) {
         block[i] = {static_cast<int32_t>(b), static_cast<int32_t>(i),
-                    world_.carries ? expressions_.Unadded(rank) : expressions_.Operand(rank)};
+                    world_.adds_residual ? expressions_.Unadded(rank) : expressions_.Operand(rank)};
       }
       memory.spaces[0].push_back(std::move(block));
     }
@@ -94,7 +94,7 @@ class Oracle {
       memory.spaces[4].push_back(MakeBlock(0, bytes));
       outcome_.lost[rank].emplace_back(memory.spaces[4].back().size());
     }
-    if (world_.carries) {
+    if (world_.adds_residual) {
       memory.spaces[5] = memory.spaces[0];
       for (Block& block : memory.spaces[5]) {
         for (Cell& cell : block) cell.value = expressions_.Carried(rank);
@@ -247,7 +247,7 @@ class Oracle {
     int64_t base = 0, end = 0;
     switch (slot.space) {
       case Space::kInput:
-      case Space::kCarried:
+      case Space::kResidualIn:
       case Space::kResidual: end = world_.input_bytes[rank][slot.block]; break;
       case Space::kOutput: end = world_.output_bytes[rank][slot.block]; break;
       case Space::kScratch:
@@ -290,7 +290,7 @@ class Oracle {
   void Write(int rank, TaskId id, const Slot& slot, const std::vector<Cell>& cells) {
     Cell* at = Cells(rank, id, slot);
     if (at == nullptr) return;
-    const bool given = slot.space == Space::kInput || slot.space == Space::kCarried;
+    const bool given = slot.space == Space::kInput || slot.space == Space::kResidualIn;
     if (given && slot.bytes() > 0) Fail(rank, id, "writes an operand");
     if (!outcome_.error.empty()) return;
     const int64_t first = world_.CellsBefore(slot.begin);
@@ -435,18 +435,18 @@ class Oracle {
     if (decoded.size() != values.size()) return Fail(rank, id, "compares with another code");
     const int64_t first = world_.CellsBefore(task.dst.begin);
     for (size_t i = 0; i < values.size(); ++i) {
-      const Cell& coded = decoded[i];
-      if (coded.block != values[i].block || coded.place != values[i].place ||
-          !expressions_.IsCodeOf(coded.value, values[i].value)) {
+      const Cell& encoded = decoded[i];
+      if (encoded.block != values[i].block || encoded.place != values[i].place ||
+          !expressions_.IsCodeOf(encoded.value, values[i].value)) {
         return Fail(rank, id, "compares with another code");
       }
-      if (coded.block != task.dst.block || coded.place != first + static_cast<int64_t>(i)) {
+      if (encoded.block != task.dst.block || encoded.place != first + static_cast<int64_t>(i)) {
         return Fail(rank, id, "belongs to another range");
       }
-      if (expressions_.IsFinal(coded.value) != task.final) {
+      if (expressions_.IsFinal(encoded.value) != task.final) {
         return Fail(rank, id, "is final where its values come from a final merge, and only there");
       }
-      auto& lost = outcome_.lost[rank][static_cast<size_t>(coded.block)][static_cast<size_t>(coded.place)];
+      auto& lost = outcome_.lost[rank][static_cast<size_t>(encoded.block)][static_cast<size_t>(encoded.place)];
       if (more == lost.empty()) return Fail(rank, id, "overwrites an earlier residual, or adds to none");
       lost.push_back(values[i].value);
     }

@@ -25,7 +25,7 @@ struct World {
   int64_t chunk_bytes = int64_t{1} << 40;  // for the memory bound (memory_limits.h)
   bool shared_memory = false;  // Input block 0 and Output block 0 are the same
   bool exact = false;          // the codec is lossless
-  bool carries = false;        // the last call's residuals are also operands, in the memory of Residual
+  bool adds_residual = false;        // the last call's residuals are also operands, in the memory of Residual
 
   // The number of cells before an address.
   int64_t CellsBefore(int64_t address) const;

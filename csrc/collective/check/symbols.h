@@ -15,8 +15,8 @@ namespace jaxccomp {
 class Expressions {
  public:
   int Operand(int rank) { return Intern({0, rank}, {rank}); }
-  // With carried residuals (collective/carry.h) an operand is the sum of Unadded and Carried. Either of them alone,
-  // and memory overwritten by a compression error (Gone), must not be in a result.
+  // With carried residuals (collective/residual_in.h) an operand is the sum of Unadded and Carried. Either of them
+  // alone, and memory overwritten by a compression error (Gone), must not be in a result.
   int Unadded(int rank) { return Intern({4, rank}, {-1}); }
   int Carried(int rank) { return Intern({5, rank}, {-1}); }
   int Gone() { return Intern({6}, {-1}); }

@@ -23,9 +23,9 @@ inline constexpr int64_t PartBegin(int64_t bytes, int index, int parts) {
 inline constexpr int64_t kMaxChunks = 1 << 16;
 
 // The chunk size for a range of `bytes`: the requested size, aligned, such that there are at most kMaxChunks.
-inline constexpr int64_t ChunkBytes(int64_t bytes, int64_t asked_bytes) {
-  const int64_t least = (bytes + kMaxChunks - 1) / kMaxChunks;
-  return AlignUp(std::max({asked_bytes, least, kBlockAlign}));
+inline constexpr int64_t ChunkBytes(int64_t bytes, int64_t requested_bytes) {
+  const int64_t min_bytes = (bytes + kMaxChunks - 1) / kMaxChunks;
+  return AlignUp(std::max({requested_bytes, min_bytes, kBlockAlign}));
 }
 
 }  // namespace jaxccomp

@@ -276,9 +276,9 @@ inline uint32_t WarpSum(uint32_t value) {
 }
 inline uint32_t WarpMax(uint32_t value) {
   const uint64_t* const all = MeetWarp(kWarpMax, value);
-  uint32_t most = 0;
-  for (int l = 0; l < 32; ++l) most = all[l] > most ? static_cast<uint32_t>(all[l]) : most;
-  return most;
+  uint32_t maximum = 0;
+  for (int l = 0; l < 32; ++l) maximum = all[l] > maximum ? static_cast<uint32_t>(all[l]) : maximum;
+  return maximum;
 }
 
 // Not atomic: fibers never run at the same time.

@@ -148,10 +148,10 @@ Status CudaGpu::Encode(std::span<const EncodeRun> runs, void* stream) {
 
 Status CudaGpu::EncodeOne(const EncodeRun& run, Scratch* scratch) {
   const std::optional<Packing> packing = packings_.Find(*run.codec);
-  const int64_t most = run.codec->MaxEncodedBytes(run.dtype, run.count);
-  if (!packing || std::ssize(run.code) < most) {
+  const int64_t maximum = run.codec->MaxEncodedBytes(run.dtype, run.count);
+  if (!packing || std::ssize(run.code) < maximum) {
     return {Code::kInternal, name_ + ": codec '" + run.codec->traits().spec + "' with room for " +
-                                 std::to_string(run.code.size()) + " bytes of " + std::to_string(most)};
+                                 std::to_string(run.code.size()) + " bytes of " + std::to_string(maximum)};
   }
   if (packing->nvcomp) {
     const Result<int64_t> bytes =

@@ -52,9 +52,9 @@ class PackedCodec final : public Codec {
 }  // namespace
 
 int64_t PackedBytes(const Codec& codec, DType dtype, int64_t count) {
-  const int64_t most = codec.MaxEncodedBytes(dtype, count);
-  if (most < 0) return -1;
-  return RoundUp(kPackedLengthBytes + most, kAlignment);
+  const int64_t maximum = codec.MaxEncodedBytes(dtype, count);
+  if (maximum < 0) return -1;
+  return RoundUp(kPackedLengthBytes + maximum, kAlignment);
 }
 
 std::shared_ptr<const Codec> MakePackedCodec(const Codec& codec) {

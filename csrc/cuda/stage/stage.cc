@@ -55,7 +55,7 @@ bool MovesOnly(const OpSpec& spec) {
 
 Result<std::unique_ptr<StageSite>> MakeStageSite(OpSpec spec) {
   spec.staged = true;
-  if (spec.referenced || spec.feedback || spec.carries) {
+  if (spec.has_ref || spec.feedback || spec.adds_residual) {
     return Unimplemented(spec, "references and error feedback are for values in the host's memory");
   }
   if (spec.mpi) return Unimplemented(spec, "MPI's own collectives take values in the host's memory");
@@ -110,7 +110,7 @@ class StageRun {
 
   Status Run() {
     Status status = RunParts();
-    if (status.ok()) status = Settle();
+    if (status.ok()) status = WaitForStream();
     if (status.ok()) status = Verdict();
     if (status.ok()) {
       GiveMemory();
@@ -119,12 +119,12 @@ class StageRun {
     status = {status.code(), WithName(status.message())};
     // Other ranks wait for this rank: report the failure to them. If the operation failed in the engine, the engine has
     // reported it.
-    if (!failed_in_engine_) engine_.Break(*site_.site, call_.device, status);
+    if (!failed_in_engine_) engine_.Revoke(*site_.site, call_.device, status);
     for (Slot& slot : slots_) {
       if (slot.over.valid()) static_cast<void>(slot.over.get());
     }
     // If waiting for the stream fails, kernels may still use the memory: leak it on purpose.
-    if (Settle().ok()) GiveMemory();
+    if (WaitForStream().ok()) GiveMemory();
     else LeakMemory();
     return status;
   }
@@ -299,7 +299,7 @@ class StageRun {
     if (bytes <= slot->bytes) return Status::Ok();
     if (slot->memory != nullptr) {
       // Kernels and copies of an earlier part may still read the memory.
-      if (Status status = Settle(); !status.ok()) return status;
+      if (Status status = WaitForStream(); !status.ok()) return status;
       stage_.Give(std::move(slot->memory), std::exchange(slot->bytes, 0));
     }
     Result<BufferPool::Buffer> memory = stage_.Take(bytes);
@@ -402,7 +402,7 @@ class StageRun {
   }
 
   // Waits until the stream has run all work queued by this call.
-  Status Settle() {
+  Status WaitForStream() {
     Result<std::unique_ptr<Gpu::Event>> event = gpu_.MakeEvent();
     if (!event.ok()) return event.status();
     Status status = (*event)->Record(stream_);

@@ -41,7 +41,7 @@ Status MpiControl::Send(int process, const Header& header, std::span<const Piece
   ControlSend send{.request = {}, .buffer = TakeBuffer(), .process = process};
   Header* own = new (send.buffer.get()) Header(header);
   own->source_process = world_.process;
-  SettleSmall(process, own);
+  ReturnSmallCredit(process, own);
   Gather(payload, send.buffer.get() + sizeof(Header));
   const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + TotalBytes(payload);
   int error = world_.mpi->Isend(send.buffer.get(), static_cast<int>(bytes), world_.config.byte_type,
@@ -99,7 +99,7 @@ bool MpiControl::PollReceives() {
       // This process can receive from no other process any more.
       receive_failed_ = true;
       any = true;
-      for (int p = 0; p < world_.processes; ++p) world_.Lose(p, status);
+      for (int p = 0; p < world_.processes; ++p) world_.MarkFailed(p, status);
     }
   }
   return any;
@@ -110,7 +110,7 @@ void MpiControl::TakeSent() {
     const int error = finished.request.error;
     if (error == 0) return GiveBuffer(std::move(finished.buffer));
     static_cast<void>(finished.buffer.release());   // leaked on purpose: MPI may still read it
-    world_.Lose(finished.process, world_.Error("MPI_Testsome (send)", finished.process, error));
+    world_.MarkFailed(finished.process, world_.Error("MPI_Testsome (send)", finished.process, error));
   });
 }
 

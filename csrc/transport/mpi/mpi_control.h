@@ -36,8 +36,8 @@ class MpiControl final : public ControlChannel {
   // Posts the receives.
   Status Open();
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
-  bool IsLost(int process) const override { return world_.IsLost(process); }
-  void Lose(int process, const Status& why) override { world_.Lose(process, why); }
+  bool HasFailed(int process) const override { return world_.HasFailed(process); }
+  void MarkFailed(int process, const Status& why) override { world_.MarkFailed(process, why); }
 
   bool PollReceives();
   // Adds the requests of the sends to a batch.

@@ -53,16 +53,16 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
   const bool on_request = peer.outgoing.HasTurns() || !peer.credit.Covers(header.payload_bytes);
   if (on_request && peer.outgoing.full()) {
     const Status status = NeverAnswers(process, peer.outgoing.kMaxPayloads);
-    world_.Lose(process, status);
+    world_.MarkFailed(process, status);
     return done->Done(status);
   }
   const uint32_t number = on_request ? peer.outgoing.NextNumber() : peer.next_at_once++;
   Header announcement = header;
   announcement.payload_tag = number;
-  if (on_request) announcement.type = MessageType::kOnRequest;
+  if (on_request) announcement.type = MessageType::kReadyToSend;
   Status status = control_.Send(process, announcement, {});
   if (!status.ok()) {
-    world_.Lose(process, status);
+    world_.MarkFailed(process, status);
     done->Done(std::move(status));
     return;
   }
@@ -71,8 +71,8 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
     transfer->done = done;
     return transfers_.Start(std::move(transfer), /*on_request=*/false, number, data, header.payload_bytes);
   }
-  if (world_.IsLost(process)) {
-    done->Done(LostError(process));
+  if (world_.HasFailed(process)) {
+    done->Done(FailedPeerError(process));
     return;
   }
   peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .lane = header.lane, .done = done},
@@ -89,8 +89,8 @@ void MpiPayloads::SendWaiting(int process) {
   while (const std::optional<uint32_t> number = peer.outgoing.NextTurn(peer.credit, held)) {
     const int64_t bytes = peer.outgoing.Find(*number)->bytes;
     peer.credit.Spend(bytes);
-    control_.Tell(process, MessageType::kComing, *number, bytes);
-    if (world_.IsLost(process)) return;
+    control_.SendControl(process, MessageType::kEagerUpgrade, *number, bytes);
+    if (world_.HasFailed(process)) return;
     StartOutgoing(process, *number);
   }
 }
@@ -108,7 +108,7 @@ void MpiPayloads::StartIfWanted(int process, uint32_t number) {
   if (found != nullptr && found->wanted && found->transfer != nullptr) StartOutgoing(process, number);
 }
 
-bool MpiPayloads::OnWant(int process, uint32_t number) {
+bool MpiPayloads::OnClearToSend(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   Outgoing* const found = all.Find(number);
   if (found == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
@@ -117,13 +117,13 @@ bool MpiPayloads::OnWant(int process, uint32_t number) {
   return true;
 }
 
-bool MpiPayloads::OnTaken(int process, uint32_t number) {
+bool MpiPayloads::OnFin(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
   const Outgoing outgoing = all.Take(number);
   if (outgoing.transfer != nullptr) {   // the receiver declines the payload, and waits for the answer
     --outgoing_count_;
-    control_.Tell(process, MessageType::kCancelled, number, 0);
+    control_.SendControl(process, MessageType::kCancelled, number, 0);
     outgoing.done->Done(Status::Ok());
   }
   StartIfWanted(process, number + world_.config.payload_tags);
@@ -132,12 +132,12 @@ bool MpiPayloads::OnTaken(int process, uint32_t number) {
 }
 
 bool MpiPayloads::OnCredit(int process, int64_t bytes) {
-  if (!PeerOf(process).credit.Regain(bytes)) return false;
+  if (!PeerOf(process).credit.Replenish(bytes)) return false;
   SendWaiting(process);
   return true;
 }
 
-void MpiPayloads::Lose(int process, const Status& why) {
+void MpiPayloads::MarkFailed(int process, const Status& why) {
   TellAll(PeerOf(process).outgoing.End([this](const Outgoing& outgoing) {
     outgoing_count_ -= outgoing.transfer != nullptr;
     return true;
@@ -154,7 +154,7 @@ bool MpiPayloads::OnAnnounced(const Header& header, Announced announced) {
          peer.incoming[OnRequest(announced)].Add(NumberOf(announced), std::move(incoming));
 }
 
-bool MpiPayloads::OnComing(int process, uint32_t number, int64_t bytes) {
+bool MpiPayloads::OnEagerUpgrade(int process, uint32_t number, int64_t bytes) {
   Peer& peer = PeerOf(process);
   if (bytes <= 0 || !peer.credit.Use(bytes)) return false;
   Incoming* const incoming = peer.incoming[1].Find(number);
@@ -177,14 +177,14 @@ bool MpiPayloads::OnCancelled(int process, uint32_t number) {
   if (const Incoming* const found = all.Find(number); found != nullptr) {
     if (found->on_credit) return false;   // the sender has started it, so it cannot cancel it
     const Incoming incoming = all.Take(number);
-    if (!incoming.declined) control_.Tell(process, MessageType::kTaken, number, 0);
+    if (!incoming.declined) control_.SendControl(process, MessageType::kFin, number, 0);
     if (incoming.done != nullptr) incoming.done->Done(CancelledError());
     StartReceives(process, /*on_request=*/true, number + world_.config.payload_tags);
     return true;
   }
   // Its receive is posted, and would match a later payload of the same tag.
   if (!transfers_.EndReceive(process, number, CancelledError())) return false;
-  control_.Tell(process, MessageType::kTaken, number, 0);
+  control_.SendControl(process, MessageType::kFin, number, 0);
   return true;
 }
 
@@ -201,7 +201,7 @@ void MpiPayloads::ReceiveEarly(Announced announced) {
   transfer->awaits_pull = true;
   transfer->staging.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
   // Without a receive the payload stays in MPI, and blocks all messages behind it.
-  if (transfer->staging == nullptr) return world_.Lose(process, NoMemoryToReceive(incoming.bytes));
+  if (transfer->staging == nullptr) return world_.MarkFailed(process, NoMemoryToReceive(incoming.bytes));
   early_bytes_ += incoming.bytes;
   incoming.whole = {transfer->staging.get(), incoming.bytes};
   incoming.early = transfer;
@@ -256,7 +256,7 @@ void MpiPayloads::StartReceives(int process, bool on_request, uint32_t first) {
     if (found == nullptr || !found->wanted || found->declined) return;
     if (found->done == nullptr && !found->on_credit) {   // dropped, and the sender may not have started it
       found->declined = true;
-      return control_.Tell(process, MessageType::kTaken, next, 0);
+      return control_.SendControl(process, MessageType::kFin, next, 0);
     }
     Incoming ready = all.Take(next);
     const int64_t bytes = ready.bytes;
@@ -265,7 +265,7 @@ void MpiPayloads::StartReceives(int process, bool on_request, uint32_t first) {
     if (on_credit) {
       ReturnCredit(process, bytes);
     } else {
-      control_.Tell(process, MessageType::kWant, next, bytes);
+      control_.SendControl(process, MessageType::kClearToSend, next, bytes);
     }
   }
 }
@@ -287,7 +287,7 @@ void MpiPayloads::StartReceive(int process, bool on_request, uint32_t number, In
   if (data == nullptr) {
     const Status status = NoMemoryToReceive(incoming.bytes);
     // Without a receive the payload stays in MPI, and would match a later receive of the same tag.
-    world_.Lose(process, status);
+    world_.MarkFailed(process, status);
     if (transfer->done != nullptr) transfer->done->Done(status);
     return;
   }
@@ -308,8 +308,8 @@ void MpiPayloads::OnTransferOver(MpiTransfer* transfer) {
 
 void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
   const int64_t returned_bytes = PeerOf(process).credit.Return(bytes);
-  if (returned_bytes == 0 || world_.closed || world_.IsLost(process)) return;
-  control_.Tell(process, MessageType::kCredit, 0, returned_bytes);
+  if (returned_bytes == 0 || world_.closed || world_.HasFailed(process)) return;
+  control_.SendControl(process, MessageType::kCredit, 0, returned_bytes);
 }
 
 // --- The end ------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ CancelResult MpiPayloads::Cancel(int process, Completion* done, const Status& wh
   outgoing->transfer.reset();
   outgoing->done = nullptr;
   --outgoing_count_;
-  control_.Tell(process, MessageType::kCancelled, *number, 0);
+  control_.SendControl(process, MessageType::kCancelled, *number, 0);
   done->Done(why);
   return CancelResult::kDone;
 }
@@ -336,7 +336,7 @@ CancelResult MpiPayloads::Cancel(int process, Completion* done, const Status& wh
 void MpiPayloads::EndAnnounced(const Status& why) {
   for (int process = 0; process < world_.processes; ++process) {
     for (auto& kind : PeerOf(process).incoming) TellAll(kind.End([](const Incoming&) { return true; }), why);
-    Lose(process, why);
+    MarkFailed(process, why);
   }
 }
 

@@ -27,15 +27,15 @@ class MpiPayloads final : MpiTransfers::Listener {
 
   // Handle messages of other processes. False: the message is invalid.
   bool OnAnnounced(const Header& header, Announced announced);
-  bool OnWant(int process, uint32_t number);
+  bool OnClearToSend(int process, uint32_t number);
   bool OnCredit(int process, int64_t bytes);
-  bool OnComing(int process, uint32_t number, int64_t bytes);
+  bool OnEagerUpgrade(int process, uint32_t number, int64_t bytes);
   bool OnCancelled(int process, uint32_t number);
-  bool OnTaken(int process, uint32_t number);
+  bool OnFin(int process, uint32_t number);
   // If the payload comes from another host, and has not been pulled: posts its receive, into the transport's memory.
   void ReceiveEarly(Announced announced);
   // Fails the sends to that process that MPI has not started.
-  void Lose(int process, const Status& why);
+  void MarkFailed(int process, const Status& why);
 
   void Add(MpiBatch* batch) { transfers_.Add(batch); }
   void TakeCompleted() { transfers_.TakeCompleted(); }
@@ -49,8 +49,8 @@ class MpiPayloads final : MpiTransfers::Listener {
  private:
   // An announced payload that has not been pulled, or whose receive waits until an older payload of its tag is posted.
   struct Incoming : AnnouncedPayload {
-    bool on_credit = false;                // the sender has started it, without kWant
-    bool declined = false;                 // kTaken has declined it, and the sender has not answered
+    bool on_credit = false;                // the sender has started it, without kClearToSend
+    bool declined = false;                 // kFin has declined it, and the sender has not answered
     std::shared_ptr<MpiTransfer> early{};  // the receive, if it was posted before the pull (ReceiveEarly)
     Piece whole{};                         // the memory of `early`
   };
@@ -58,7 +58,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   struct Outgoing : OutgoingPayload {
     std::shared_ptr<MpiTransfer> transfer{};   // null: cancelled, and the receiver has not answered
     std::byte* data = nullptr;
-    bool wanted = false;                       // kWant has come; the payload waits for an older one of its tag
+    bool wanted = false;                       // kClearToSend has come; the payload waits for an older one of its tag
   };
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}

@@ -54,7 +54,7 @@ void MpiTransfers::Start(std::shared_ptr<MpiTransfer> transfer, bool on_request,
 void MpiTransfers::FinishUnit(MpiTransfer* transfer, Status status) {
   if (!status.ok()) {
     if (transfer->status.ok()) transfer->status = status;
-    world_.Lose(transfer->process, status);
+    world_.MarkFailed(transfer->process, status);
   }
   --transfer->units_open;
   if (transfer->over()) listener_.OnTransferOver(transfer);
@@ -154,7 +154,7 @@ bool MpiTransfers::ReceiveElsewhere(const std::shared_ptr<MpiTransfer>& transfer
     if (error != 0) {
       // This unit and the following ones have no receive any more.
       for (; i < units.size(); ++i) units[i]->request = {.over = true, .error = error};
-      world_.Lose(transfer->process, world_.Error("MPI_Irecv", transfer->process, error));
+      world_.MarkFailed(transfer->process, world_.Error("MPI_Irecv", transfer->process, error));
       return false;
     }
     unit.data = at;

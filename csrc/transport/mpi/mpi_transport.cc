@@ -46,7 +46,7 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(const MpiConfig& conf
   int error = mpi->CommSize(config.comm, &world.processes);
   if (error == 0) error = mpi->CommRank(config.comm, &world.process);
   if (error != 0) return world.Error("MPI_Comm_rank", -1, error);
-  world.lost.resize(static_cast<size_t>(world.processes));
+  world.failed.resize(static_cast<size_t>(world.processes));
   world.dead.resize(static_cast<size_t>(world.processes));
 
   Credit::Amount small = Credit::Share(config.small_credit, world.processes);
@@ -67,9 +67,9 @@ MpiTransport::MpiTransport(MpiWorld world, Receiver* receiver)
 }
 
 void MpiTransport::OnLost(int process, const Status& why) {
-  payloads_.Lose(process, why);
-  small_.Lose(process, why);
-  receiver_->OnPeerLost(process, why);
+  payloads_.MarkFailed(process, why);
+  small_.MarkFailed(process, why);
+  receiver_->OnPeerFailed(process, why);
 }
 
 // --- Sending and pulling -----------------------------------------------------------------------
@@ -97,7 +97,7 @@ bool MpiTransport::Poll() {
   // Messages first: they may cancel transfers, which is only possible while MPI has not completed them.
   bool any = control_.PollReceives();
   any |= PollRequests();
-  Settle();
+  ReturnCredit();
   return any;
 }
 
@@ -117,19 +117,19 @@ void MpiTransport::OnControlMessage(const std::byte* message) {
   const bool known_source = header.magic == Header::kMagic && header.source_process >= 0 &&
                             header.source_process < process_count();
   bool good = known_source && header.payload_bytes >= 0;
-  if (good && header.returned_messages != 0) good = small_.Regain(header);
+  if (good && header.returned_messages != 0) good = small_.Replenish(header);
   if (good) {
     std::span<const std::byte> payload;
     if (header.payload_bytes <= kEagerBytes) {
       payload = {message + sizeof(header), static_cast<size_t>(header.payload_bytes)};
     }
     switch (header.type) {
-      case MessageType::kWant:
-      case MessageType::kLate:
+      case MessageType::kClearToSend:
+      case MessageType::kDeferredEager:
       case MessageType::kCredit:
-      case MessageType::kComing:
+      case MessageType::kEagerUpgrade:
       case MessageType::kCancelled:
-      case MessageType::kTaken:
+      case MessageType::kFin:
         good = OnOwnMessage(header, payload);
         break;
       default:
@@ -146,39 +146,39 @@ void MpiTransport::OnControlMessage(const std::byte* message) {
                                            " payload bytes); number of invalid headers: " +
                                            std::to_string(bad_header_count_)};
   if (known_source) {
-    world_.Lose(header.source_process, status);
+    world_.MarkFailed(header.source_process, status);
   } else {
-    receiver_->OnPeerLost(-1, status);
+    receiver_->OnPeerFailed(-1, status);
   }
 }
 
 bool MpiTransport::OnOwnMessage(const Header& header, std::span<const std::byte> payload) {
   const int process = header.source_process;
   switch (header.type) {
-    case MessageType::kWant:
-      return header.total_bytes <= kEagerBytes ? small_.OnWant(process, header.payload_tag)
-                                               : payloads_.OnWant(process, header.payload_tag);
-    case MessageType::kLate:
-      return header.payload_bytes <= kEagerBytes && small_.OnLate(header, payload);
+    case MessageType::kClearToSend:
+      return header.total_bytes <= kEagerBytes ? small_.OnClearToSend(process, header.payload_tag)
+                                               : payloads_.OnClearToSend(process, header.payload_tag);
+    case MessageType::kDeferredEager:
+      return header.payload_bytes <= kEagerBytes && small_.OnDeferredEager(header, payload);
     case MessageType::kCredit:
       // OnControlMessage has already regained the credit of small messages.
       return header.total_bytes == 0 || payloads_.OnCredit(process, header.total_bytes);
-    case MessageType::kComing:
-      return payloads_.OnComing(process, header.payload_tag, header.total_bytes);
+    case MessageType::kEagerUpgrade:
+      return payloads_.OnEagerUpgrade(process, header.payload_tag, header.total_bytes);
     case MessageType::kCancelled:
       return payloads_.OnCancelled(process, header.payload_tag);
     default:
-      return payloads_.OnTaken(process, header.payload_tag);
+      return payloads_.OnFin(process, header.payload_tag);
   }
 }
 
 bool MpiTransport::Deliver(Header header, std::span<const std::byte> payload) {
   const bool small = header.payload_bytes <= kEagerBytes;
-  const bool on_request = header.type == MessageType::kOnRequest;
+  const bool on_request = header.type == MessageType::kReadyToSend;
   Announced announced;
   if (on_request || !small) {
     announced = AnnouncedAs(
-        small ? Kind::kSmall : on_request ? Kind::kOnRequest : Kind::kAtOnce, header);
+        small ? Kind::kSmall : on_request ? Kind::kReadyToSend : Kind::kAtOnce, header);
     if (small ? !small_.OnAnnounced(header) : !payloads_.OnAnnounced(header, announced)) return false;
     if (on_request) header.type = MessageType::kData;
     payload = {};
@@ -199,14 +199,14 @@ CancelResult MpiTransport::Cancel(int process, Completion* done, const Status& w
   return payloads_.Cancel(process, done, why, force);
 }
 
-void MpiTransport::Freeze(const Status& why) {
+void MpiTransport::Quiesce(const Status& why) {
   if (world_.closed) return;
   world_.closed = true;
   control_.Abandon();
   payloads_.Abandon(why);
   small_.Close(why);
   for (int process = 0; process < process_count(); ++process) {
-    if (process != world_.process) world_.Lose(process, why);
+    if (process != world_.process) world_.MarkFailed(process, why);
   }
 }
 

@@ -1,7 +1,7 @@
 // Messages between processes through MPI point-to-point calls, on a communicator for this use only.
 //
-// There are two kinds of MPI messages, with different tags:
-//  * Control messages: a header and, up to kEagerBytes, the payload, sent from a pooled buffer; the caller's
+// There are two kinds of MPI messages, with different tags:  * Control messages: a header and, up to kEagerBytes, the
+// payload, sent from a pooled buffer; the caller's
 //    memory is free at once. Every process keeps a ring of posted receives for them. The ring completes in the
 //    order of posting, so the messages of one source are delivered in the order in which they were sent.
 //  * Announced payloads: the header is a control message, and its payload_tag is the payload's number at this
@@ -11,34 +11,35 @@
 //
 // Large payloads use credit: a process may send every other process a limited number of bytes for which no receive is
 // posted (MpiWorld::CreditBytes). The receiver returns credit (kCredit) when it has posted their receives. A payload
-// beyond the credit is announced on request (kOnRequest). It waits at its sender until there is credit again (kComing),
-// or until the receiver has posted its receives and asks for it (kWant); then it needs no credit. Payloads sent at once
-// and on request have separate numbers and tags.
+// beyond the credit is announced on request (kReadyToSend). It waits at its sender until there is credit again
+// (kEagerUpgrade), or until the receiver has posted its receives and asks for it (kClearToSend); then it needs no
+// credit. Payloads sent at once and on request have separate numbers and tags.
 //
 // Some MPIs read messages from another host strictly in order. A payload without a posted receive then blocks all
-// messages behind it. The runtime may need one of these messages before it pulls the payload, and would wait for ever. So
-// the transport receives a payload that another host sends on credit as soon as it is announced. If the runtime has not pulled the payload by then, it is received
-// into the transport's own memory, and its credit is returned when that memory is free again.
+// messages behind it. The runtime may need one of these messages before it pulls the payload, and would wait for ever.
+// So the transport receives a payload that another host sends on credit as soon as it is announced. If the runtime has
+// not pulled the payload by then, it is received into the transport's own memory, and its credit is returned when that
+// memory is free again.
 //
 // A payload that MPI has not started can be cancelled. The sender sends kCancelled. The receiver cancels its receive,
-// if it has posted one, and answers with kTaken. Until the answer comes, the sender starts no payload with the same
-// tag. A receiver that does not want a payload sends kTaken. The sender answers with kCancelled, or with kComing if
-// it has sent the payload meanwhile. Each side sends one such message for a payload. So if kCancelled and kTaken cross,
-// each is the answer to the other.
+// if it has posted one, and answers with kFin. Until the answer comes, the sender starts no payload with the same tag.
+// A receiver that does not want a payload sends kFin. The sender answers with kCancelled, or with kEagerUpgrade if it
+// has sent the payload meanwhile. Each side sends one such message for a payload. So if kCancelled and kFin cross, each
+// is the answer to the other.
 //
 // Small messages of kData go on credit to every process, also within a host (transport/credit.h), which limits the
-// bytes and the number of unexpected messages. A message beyond the credit is announced (kOnRequest; its size tells
-// it from a large payload). It is sent (kLate) when there is credit again, lowest lane first, or when the receiver
-// asks for it (kWant). Every control message returns the credit that is owed to its destination. When half of the
-// limit is owed, the credit is returned in a message of its own (kCredit).
+// bytes and the number of unexpected messages. A message beyond the credit is announced (kReadyToSend; its size tells
+// it from a large payload). It is sent (kDeferredEager) when there is credit again, lowest lane first, or when the
+// receiver asks for it (kClearToSend). Every control message returns the credit that is owed to its destination. When
+// half of the limit is owed, the credit is returned in a message of its own (kCredit).
 //
-// Why credit cannot deadlock. Headers, kWant and kCredit are sent at once, without credit. So when a send task starts,
-// the receiver gets the payload or its announcement, even if other communicators, launches and lanes have used up the
-// credit. A receive task that starts pulls its payload, and a pulled payload needs no credit. So a message with a
-// started receive never waits until another message is taken. Without any credit, each message is a rendezvous of a
+// Why credit cannot deadlock. Headers, kClearToSend and kCredit are sent at once, without credit. So when a send task
+// starts, the receiver gets the payload or its announcement, even if other communicators, launches and lanes have used
+// up the credit. A receive task that starts pulls its payload, and a pulled payload needs no credit. So a message with
+// a started receive never waits until another message is taken. Without any credit, each message is a rendezvous of a
 // send and a receive that have both started, and schedules are correct over such a transport (collective/schedule.h).
-// Proof: take the first operation in program order that is not done on all ranks. All operations before it are done,
-// so it begins on all ranks. In its lowest lane that is not done on all ranks, both ends of each message start, so the
+// Proof: take the first operation in program order that is not done on all ranks. All operations before it are done, so
+// it begins on all ranks. In its lowest lane that is not done on all ranks, both ends of each message start, so the
 // lane makes progress.
 //
 // Cancel. A receive that has not matched is cancelled with MPI_Cancel and posted again into other memory: otherwise its
@@ -49,7 +50,7 @@
 // MPI tags repeat after payload_tags payloads. MPI matches messages of one tag in order. So the receives of one tag are
 // posted in the order of their payloads' numbers.
 //
-// OnPeerLost reports a process with an MPI error (kUnavailable), a process that sent an invalid header (kDataLoss),
+// OnPeerFailed reports a process with an MPI error (kUnavailable), a process that sent an invalid header (kDataLoss),
 // and process -1 if the sender of an invalid header is unknown.
 #pragma once
 
@@ -90,7 +91,7 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   CancelResult Cancel(int process, Completion* done, const Status& why, bool force) override;
   void OnProcessDied(int process) override { world_.dead[static_cast<size_t>(process)] = true; }
   // Stops calling MPI, which accesses payloads only during calls.
-  void Freeze(const Status& why) override;
+  void Quiesce(const Status& why) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
   void Keep(int process, int64_t bytes) override {
@@ -99,8 +100,8 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   void Release(int process, int64_t bytes) override {
     if (!world_.closed) small_.Take(process, bytes);
   }
-  void Settle() override {
-    if (!world_.closed) small_.Settle();
+  void ReturnCredit() override {
+    if (!world_.closed) small_.ReturnCredit();
   }
   bool HasTransfers() const override { return payloads_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return payloads_.early_bytes(); }
@@ -115,8 +116,8 @@ class MpiTransport final : public Transport, MpiControl::Listener {
   void Close(std::chrono::milliseconds patience = std::chrono::seconds(2));
 
  private:
-  // Announced::id: the kind (high half) and the number. kAtOnce and kOnRequest are large payloads.
-  enum class Kind : uint64_t { kAtOnce = 0, kOnRequest = 1, kSmall = 2 };
+  // Announced::id: the kind (high half) and the number. kAtOnce and kReadyToSend are large payloads.
+  enum class Kind : uint64_t { kAtOnce = 0, kReadyToSend = 1, kSmall = 2 };
   static Announced AnnouncedAs(Kind kind, const Header& header) {
     return {.process = header.source_process,
             .id = static_cast<uint64_t>(kind) << 32 | header.payload_tag};

@@ -12,9 +12,9 @@ bool MpiWorld::IsRemote(int peer) const {
   return config.all_remote || (other < known && own < known && hosts[other] != hosts[own]);
 }
 
-void MpiWorld::Lose(int peer, const Status& why) {
-  if (IsLost(peer)) return;
-  lost[static_cast<size_t>(peer)] = true;
+void MpiWorld::MarkFailed(int peer, const Status& why) {
+  if (HasFailed(peer)) return;
+  failed[static_cast<size_t>(peer)] = true;
   on_lost(peer, why);
 }
 

@@ -51,9 +51,9 @@ struct MpiWorld {
     if (config.credit_bytes >= 0) return config.credit_bytes;
     return IsRemote(peer) ? std::min<int64_t>(4 << 20, (64 << 20) / std::max(processes, 1)) : 64 << 20;
   }
-  bool IsLost(int peer) const { return lost[static_cast<size_t>(peer)]; }
+  bool HasFailed(int peer) const { return failed[static_cast<size_t>(peer)]; }
   // Marks the process lost, and calls on_lost. Later calls do nothing.
-  void Lose(int peer, const Status& why);
+  void MarkFailed(int peer, const Status& why);
   // The error of a call of MPI; `peer` is -1 if it is unknown.
   Status Error(const char* call, int peer, int error) const;
   // Cancels a receive, and waits until the deadline for MPI to complete it. False: MPI may still write to its memory.
@@ -64,7 +64,7 @@ struct MpiWorld {
   int process = 0;
   int processes = 0;
   bool closed = false;
-  std::vector<bool> lost = {};
+  std::vector<bool> failed = {};
   std::vector<bool> dead = {};   // by process: Transport::OnProcessDied was called
   std::function<void(int peer, const Status& why)> on_lost = {};
 };

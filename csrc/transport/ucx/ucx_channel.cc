@@ -45,7 +45,7 @@ void UcxChannel::AddProcess(const std::string& address) {
   peer.channel = this;
   peer.process = processes();
   peer.address = address;
-  peer.lost = address.empty();
+  peer.failed = address.empty();
   AddSmallCredit();
   keepalive_.Grow();
 }
@@ -67,7 +67,7 @@ Status UcxChannel::Open() {
 // --- Connections --------------------------------------------------------------------------------
 
 Status UcxChannel::Connect(Peer* peer) {
-  if (left_ || peer->lost) return LostError(peer->process);
+  if (left_ || peer->failed) return FailedPeerError(peer->process);
   if (peer->endpoint != nullptr) return Status::Ok();
   ucx::EndpointParams params;
   params.field_mask = ucx::EndpointParams::kAddress | ucx::EndpointParams::kErrorMode |
@@ -85,14 +85,14 @@ Status UcxChannel::Connect(Peer* peer) {
 void UcxChannel::OnBroken(void* user, ucx::Endpoint*, ucx::Status status) {
   Peer& peer = *static_cast<Peer*>(user);
   peer.failure = status;
-  peer.channel->broken_.push_back(peer.process);
+  peer.channel->failed_endpoints_.push_back(peer.process);
 }
 
-void UcxChannel::Lose(int process, const Status& why) {
+void UcxChannel::MarkFailed(int process, const Status& why) {
   Peer& peer = PeerOf(process);
-  if (peer.lost || process == process_) return;
-  peer.lost = true;
-  if (peer.endpoint != nullptr) broken_.push_back(process);
+  if (peer.failed || process == process_) return;
+  peer.failed = true;
+  if (peer.endpoint != nullptr) failed_endpoints_.push_back(process);
   listener_.OnLost(process, why);
   FailUnsent(&peer, why);
 }
@@ -102,7 +102,7 @@ void UcxChannel::ConnectLater(Peer* peer) {
 }
 
 void UcxChannel::SendUnsent(Peer* peer) {
-  while (!peer->unsent.empty() && !peer->lost) {
+  while (!peer->unsent.empty() && !peer->failed) {
     Unsent next = std::move(peer->unsent.front());
     peer->unsent.pop_front();
     --open_sends_;
@@ -111,7 +111,7 @@ void UcxChannel::SendUnsent(Peer* peer) {
     Status status;
     const Sent sent = StartNow(next.message.release(), next.data, next.bytes, &status);
     if (sent == Sent::kLater) continue;
-    if (sent == Sent::kFailed) Lose(peer->process, status);
+    if (sent == Sent::kFailed) MarkFailed(peer->process, status);
     if (owner != nullptr) listener_.OnFragmentSent(peer->process, owner, bytes, status);
   }
 }
@@ -126,21 +126,21 @@ void UcxChannel::FailUnsent(Peer* peer, const Status& why) {
   }
 }
 
-void UcxChannel::OnLeft(int process) { Lose(process, BrokenError(process, ucx::kConnectionReset)); }
+void UcxChannel::OnDisconnect(int process) { MarkFailed(process, BrokenError(process, ucx::kConnectionReset)); }
 
 void UcxChannel::DoLater() {
   for (int process : std::exchange(due_, {})) {
     Peer& peer = PeerOf(process);
     peer.due = false;
-    if (peer.lost) continue;
+    if (peer.failed) continue;
     Status status = Connect(&peer);
-    if (!status.ok()) Lose(process, status);
+    if (!status.ok()) MarkFailed(process, status);
     SendUnsent(&peer);
   }
-  for (int process : std::exchange(broken_, {})) {
+  for (int process : std::exchange(failed_endpoints_, {})) {
     Peer& peer = PeerOf(process);
     Disconnect(&peer);
-    if (peer.failure != ucx::kOk) Lose(process, BrokenError(process, peer.failure));
+    if (peer.failure != ucx::kOk) MarkFailed(process, BrokenError(process, peer.failure));
   }
   std::erase_if(closing_, [&](void* request) {
     if (ucx_.request_check_status(request) == ucx::kInProgress) return false;
@@ -215,7 +215,7 @@ UcxChannel::Sent UcxChannel::Start(Message* message, const void* data, int64_t b
   Peer& peer = PeerOf(message->process);
   // An endpoint must not be created in UCX's callbacks, so the message waits. Later messages wait behind it.
   const bool waits = !peer.unsent.empty() || (in_progress_ && peer.endpoint == nullptr);
-  if (!waits || left_ || peer.lost) return StartNow(message, data, bytes, status);
+  if (!waits || left_ || peer.failed) return StartNow(message, data, bytes, status);
   peer.unsent.push_back({std::unique_ptr<Message>(message), data, bytes});
   ++open_sends_;
   ConnectLater(&peer);
@@ -264,9 +264,9 @@ void UcxChannel::OnSent(void* request, ucx::Status status, void* user) {
   Status told;
   if (status != ucx::kOk) {
     Peer& peer = channel.PeerOf(process);
-    if (!peer.lost && peer.failure == ucx::kOk) {
+    if (!peer.failed && peer.failure == ucx::kOk) {
       peer.failure = status;
-      channel.broken_.push_back(process);
+      channel.failed_endpoints_.push_back(process);
     }
     told = channel.BrokenError(process, status);
   }
@@ -280,7 +280,7 @@ Status UcxChannel::Send(int process, const Header& header, std::span<const Piece
   }
   Header* const own = new (message->buffer.get()) Header(header);
   own->source_process = process_;
-  SettleSmall(process, own);
+  ReturnSmallCredit(process, own);
   Gather(payload, message->buffer.get() + sizeof(Header));
   Status status;
   const int64_t bytes = static_cast<int64_t>(sizeof(Header)) + TotalBytes(payload);
@@ -298,7 +298,7 @@ UcxChannel::Sent UcxChannel::SendFragment(int process, const UcxFragment& fragme
   message->bytes = std::ssize(data);
   Status status;
   const Sent sent = Start(message, data.data(), std::ssize(data), &status);
-  if (sent == Sent::kFailed) Lose(process, status);
+  if (sent == Sent::kFailed) MarkFailed(process, status);
   return sent;
 }
 
@@ -316,7 +316,7 @@ UcxChannel::Sent UcxChannel::SendCopied(int process, const UcxFragment& fragment
   message->bytes = TotalBytes(pieces);
   Status status;
   const Sent sent = Start(message, message->buffer.get(), message->bytes, &status);
-  if (sent == Sent::kFailed) Lose(process, status);
+  if (sent == Sent::kFailed) MarkFailed(process, status);
   return sent;
 }
 
@@ -364,7 +364,7 @@ bool UcxChannel::IsAuthentic(const Envelope& envelope) const {
 
 void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> data) {
   Peer& peer = PeerOf(envelope.source);
-  if (peer.lost) return;
+  if (peer.failed) return;
   keepalive_.OnHeard(peer.process);
   if (!std::exchange(peer.heard, true)) {
     // The peer sends fragments only after it has heard from this process (HasHeard).
@@ -376,7 +376,7 @@ void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> da
     max_held_bytes_ = std::max(max_held_bytes_, peer.held_bytes);
     if (envelope.sequence < peer.received || peer.held.size() >= kMaxHeld ||
         peer.held_bytes > kMaxHeldBytes) {
-      return Lose(peer.process, {Code::kDataLoss, "process " + std::to_string(process_) +
+      return MarkFailed(peer.process, {Code::kDataLoss, "process " + std::to_string(process_) +
                                                       " received message " +
                                                       std::to_string(envelope.sequence) +
                                                       " from process " +
@@ -388,7 +388,7 @@ void UcxChannel::Receive(const Envelope& envelope, std::span<const std::byte> da
   }
   ++peer.received;
   Deliver(peer, envelope, data);
-  while (!peer.lost && !peer.held.empty() && peer.held.begin()->first == peer.received) {
+  while (!peer.failed && !peer.held.empty() && peer.held.begin()->first == peer.received) {
     const auto next = peer.held.extract(peer.held.begin());
     peer.held_bytes -= std::ssize(next.mapped().data);
     ++peer.received;
@@ -421,9 +421,9 @@ void UcxChannel::Close(Clock::time_point deadline) {
       if (!Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   };
-  // Tell the peers: to them, a connection through shared memory breaks only when this process ends.
+  // Notify the peers: to them, a connection through shared memory breaks only when this process ends.
   for (Peer& peer : peers_) {
-    if (peer.endpoint != nullptr && !peer.lost) Tell(peer.process, MessageType::kLeft, 0, 0);
+    if (peer.endpoint != nullptr && !peer.failed) SendControl(peer.process, MessageType::kDisconnect, 0, 0);
   }
   progress(deadline, [&] { return open_sends_ > 0; });
   // Messages that UCX has copied count as sent, but would be lost when the connection is closed.

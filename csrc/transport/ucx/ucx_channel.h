@@ -73,15 +73,15 @@ class UcxChannel final : public ControlChannel {
   void AddProcess(const std::string& address);
   const Keepalive& keepalive() const { return keepalive_; }
   Status Send(int process, const Header& header, std::span<const Piece> payload) override;
-  bool IsLost(int process) const override { return peers_[static_cast<size_t>(process)].lost; }
+  bool HasFailed(int process) const override { return peers_[static_cast<size_t>(process)].failed; }
   // Whether a message of that process has come. Before the first message, UCX may still be making the connection, and
   // may keep a fragment for ever (openucx/ucx issue 7825).
   bool HasHeard(int process) const { return peers_[static_cast<size_t>(process)].heard; }
   // The state of the connection, with UCX's own description, for error texts.
   std::string Describe(int process) const;
-  // Handles kLeft: marks the process lost.
-  void OnLeft(int process);
-  void Lose(int process, const Status& why) override;
+  // Handles kDisconnect: marks the process lost.
+  void OnDisconnect(int process);
+  void MarkFailed(int process, const Status& why) override;
 
   // Sends part of a payload for `owner`. kOver: UCX no longer needs the data. kLater: OnFragmentSent follows, and the
   // data must not change until then. kFailed: the process is lost.
@@ -149,7 +149,7 @@ class UcxChannel final : public ControlChannel {
     int process = -1;
     std::string address;       // of its worker
     ucx::Endpoint* endpoint = nullptr;
-    bool lost = false;
+    bool failed = false;
     bool heard = false;
     bool due = false;          // listed in due_
     std::deque<Unsent> unsent;
@@ -195,7 +195,7 @@ class UcxChannel final : public ControlChannel {
   Keepalive keepalive_;
   std::vector<int> due_;                 // processes to connect to
   bool in_progress_ = false;             // UCX may be calling back
-  std::vector<int> broken_;              // processes whose connection is to be closed
+  std::vector<int> failed_endpoints_;              // processes whose connection is to be closed
   std::vector<void*> closing_;           // requests of connections that are being closed
   std::vector<std::unique_ptr<Message>> spare_;
   int64_t open_sends_ = 0;

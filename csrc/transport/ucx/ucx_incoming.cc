@@ -82,19 +82,19 @@ void UcxIncoming::Pull(Announced announced, std::span<const Piece> into, Complet
   auto [incoming, status] = all.Pull(number, into, done);
   if (incoming != nullptr) {
     const bool whole = incoming->whole.bytes > 0;
-    if (!whole && channel_.IsLost(process)) {
-      Incoming lost = all.Take(number);
-      DropEarly(&lost);
-      status = LostError(process);
+    if (!whole && channel_.HasFailed(process)) {
+      Incoming failed = all.Take(number);
+      DropEarly(&failed);
+      status = FailedPeerError(process);
     } else if (done == nullptr && incoming->located != nullptr) {   // read in place, or discarded
       static_cast<void>(all.Take(number));
-      channel_.Tell(process, MessageType::kTaken, number, 0);
+      channel_.SendControl(process, MessageType::kFin, number, 0);
     } else {
       ++pulled_count_;
       if (whole) {
         Complete(process, number);
       } else if (!incoming->on_credit) {
-        channel_.Tell(process, MessageType::kWant, number, incoming->bytes);
+        channel_.SendControl(process, MessageType::kClearToSend, number, incoming->bytes);
       } else if (incoming->early == nullptr) {
         ReturnCredit(process, incoming->bytes);   // the payload needs no memory of the transport
       }
@@ -113,7 +113,7 @@ bool UcxIncoming::OnFragment(int process, const UcxFragment& fragment,
       std::ssize(data) > incoming.bytes - incoming.received_bytes) {
     return false;
   }
-  if (fragment.on_credit && !incoming.on_credit) {   // there was credit again before kWant reached the sender
+  if (fragment.on_credit && !incoming.on_credit) {   // there was credit again before kClearToSend reached the sender
     if (!PeerOf(process).credit.Use(incoming.bytes)) return false;
     incoming.on_credit = true;
     if (incoming.wanted) ReturnCredit(process, incoming.bytes);
@@ -122,7 +122,7 @@ bool UcxIncoming::OnFragment(int process, const UcxFragment& fragment,
     if (!incoming.on_credit) return false;
     incoming.early.reset(new (std::nothrow) std::byte[static_cast<size_t>(incoming.bytes)]);
     if (incoming.early == nullptr) {
-      channel_.Lose(process, {Code::kUnavailable, "no memory to receive a payload of " +
+      channel_.MarkFailed(process, {Code::kUnavailable, "no memory to receive a payload of " +
                                                       std::to_string(incoming.bytes) + " bytes"});
       return true;
     }
@@ -173,8 +173,8 @@ void UcxIncoming::DropEarly(Incoming* incoming) {
 
 void UcxIncoming::ReturnCredit(int process, int64_t bytes) {
   const int64_t returned_bytes = PeerOf(process).credit.Return(bytes);
-  if (returned_bytes == 0 || closed_ || channel_.IsLost(process)) return;
-  channel_.Tell(process, MessageType::kCredit, 0, returned_bytes);
+  if (returned_bytes == 0 || closed_ || channel_.HasFailed(process)) return;
+  channel_.SendControl(process, MessageType::kCredit, 0, returned_bytes);
 }
 
 // --- The end ------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ bool UcxIncoming::Cancel(int process, Completion* done, const Status& why) {
   return PeerOf(process).incoming.Cancel(done, why);
 }
 
-void UcxIncoming::Lose(int process, const Status& why) {
+void UcxIncoming::MarkFailed(int process, const Status& why) {
   TellAll(PeerOf(process).incoming.End([this](Incoming& incoming) {
     if (!incoming.wanted) return false;   // its pull will fail
     --pulled_count_;

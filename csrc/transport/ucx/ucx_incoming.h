@@ -45,7 +45,7 @@ class UcxIncoming {
   bool OnCancelled(int process, uint32_t number);
   bool OnFragment(int process, const UcxFragment& fragment, std::span<const std::byte> data);
   // Fails the pulls from that process. Payloads that have come completely can still be pulled.
-  void Lose(int process, const Status& why);
+  void MarkFailed(int process, const Status& why);
 
   // Whether any process's memory can be read.
   bool Reads() const {

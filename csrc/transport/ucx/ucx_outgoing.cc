@@ -39,7 +39,7 @@ void UcxOutgoing::Send(int process, const Header& header, std::span<const Piece>
   }
   const bool at_once = !peer.outgoing.HasTurns() && peer.credit.Covers(header.payload_bytes);
   Header announcement = header;
-  if (!at_once) announcement.type = MessageType::kOnRequest;
+  if (!at_once) announcement.type = MessageType::kReadyToSend;
   Outgoing* const outgoing = Announce(process, announcement, nullptr, payload, done);
   if (outgoing == nullptr) return;
   if (at_once) {
@@ -56,7 +56,7 @@ bool UcxOutgoing::SendLocated(int process, const Header& header, std::span<const
   std::optional<LocatedPayload> located = LocatedPayload::Of(payload);
   if (!located) return false;
   Header announcement = header;
-  announcement.type = MessageType::kOnRequest;
+  announcement.type = MessageType::kReadyToSend;
   located->guard = guards_.Take();
   static_cast<void>(Announce(process, announcement, &*located, payload, done));
   return true;
@@ -72,8 +72,8 @@ UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announce
   std::vector<std::byte> place = located == nullptr ? std::vector<std::byte>() : located->Packed();
   const Piece along{place.data(), std::ssize(place)};
   Status status = channel_.Send(process, header, {&along, 1});
-  if (!status.ok()) channel_.Lose(process, status);
-  if (status.ok() && channel_.IsLost(process)) status = LostError(process);
+  if (!status.ok()) channel_.MarkFailed(process, status);
+  if (status.ok() && channel_.HasFailed(process)) status = FailedPeerError(process);
   if (!status.ok()) {
     // The receiver may have the announcement.
     if (located != nullptr) guards_.Revoke(located->guard);
@@ -145,9 +145,9 @@ UcxChannel::Sent UcxOutgoing::SendNext(int process, Outgoing* outgoing, int64_t*
   const UcxFragment fragment{.number = outgoing->number,
                              .on_credit = outgoing->on_credit,
                              .offset = outgoing->handed_bytes};
-  const auto take = [&](int64_t most) {
+  const auto take = [&](int64_t maximum) {
     const Piece& piece = outgoing->pieces[outgoing->piece];
-    const int64_t taken = std::min(piece.bytes - outgoing->piece_offset, most);
+    const int64_t taken = std::min(piece.bytes - outgoing->piece_offset, maximum);
     const Piece part{static_cast<std::byte*>(piece.data) + outgoing->piece_offset, taken};
     outgoing->piece_offset += taken;
     outgoing->handed_bytes += taken;
@@ -178,7 +178,9 @@ void UcxOutgoing::FinishIfOver(int process, Outgoing* outgoing) {
 void UcxOutgoing::Finish(int process, Outgoing* outgoing) {
   const Outgoing own = PeerOf(process).outgoing.Take(outgoing->number);
   --count_;
-  if (own.cancelled && !channel_.IsLost(process)) channel_.Tell(process, MessageType::kCancelled, own.number, 0);
+  if (own.cancelled && !channel_.HasFailed(process)) {
+    channel_.SendControl(process, MessageType::kCancelled, own.number, 0);
+  }
   own.done->Done(own.status);
 }
 
@@ -196,7 +198,7 @@ void UcxOutgoing::OnFragmentSent(int process, void* owner, int64_t bytes, const 
   AdvanceLater(process);
 }
 
-bool UcxOutgoing::OnWant(int process, uint32_t number) {
+bool UcxOutgoing::OnClearToSend(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   Outgoing* const outgoing = all.Find(number);
   if (outgoing == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
@@ -206,7 +208,7 @@ bool UcxOutgoing::OnWant(int process, uint32_t number) {
   return true;
 }
 
-bool UcxOutgoing::OnTaken(int process, uint32_t number) {
+bool UcxOutgoing::OnFin(int process, uint32_t number) {
   auto& all = PeerOf(process).outgoing;
   Outgoing* const outgoing = all.Find(number);
   if (outgoing == nullptr) return all.WasAnnounced(number);   // true: cancelled meanwhile
@@ -221,7 +223,7 @@ void UcxOutgoing::Revoke(Outgoing* outgoing) {
 }
 
 bool UcxOutgoing::OnCredit(int process, int64_t bytes) {
-  if (!PeerOf(process).credit.Regain(bytes)) return false;
+  if (!PeerOf(process).credit.Replenish(bytes)) return false;
   SendWaiting(process);
   return true;
 }
@@ -248,22 +250,22 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
   if (outgoing->fragments_open == 0) {
     // The receiver does not know of credit that no fragment has announced, so it will not return it.
     const bool unknown = outgoing->on_credit && !outgoing->at_once && outgoing->handed_bytes == 0;
-    if (unknown) peer.credit.Regain(outgoing->bytes);
+    if (unknown) peer.credit.Replenish(outgoing->bytes);
     FinishIfOver(process, outgoing);
     if (unknown) SendWaiting(process);
     return CancelResult::kDone;
   }
   // UCX reads the open fragments until it has sent them, or until the connection is closed.
-  if (channel_.IsLost(process)) return CancelResult::kPending;
+  if (channel_.HasFailed(process)) return CancelResult::kPending;
   if (!force || Clock::now() - peer.last_sent < kStuckAfter) return CancelResult::kPinned;
-  channel_.Lose(process, {Code::kUnavailable, "process " + std::to_string(process) +
+  channel_.MarkFailed(process, {Code::kUnavailable, "process " + std::to_string(process) +
                                                   " has accepted no bytes since the operation failed; the connection "
                                                   "is closed, so that the memory of the operation can be freed (" +
                                                   channel_.Describe(process) + ")"});
   return CancelResult::kPending;
 }
 
-void UcxOutgoing::Lose(int process, const Status& why) {
+void UcxOutgoing::MarkFailed(int process, const Status& why) {
   Peer& peer = PeerOf(process);
   peer.active.clear();
   // UCX still reads payloads with open fragments. These payloads end when the connection has been closed.

@@ -28,7 +28,7 @@ class UcxOutgoing {
   // A fragment fits into one buffer of UCX's TCP (64 KiB), so UCX need not reassemble it.
   static constexpr int64_t kFragmentBytes = 60 << 10;
   // A smaller payload is always sent in fragments: this takes less time than to announce its addresses and to wait for
-  // kTaken.
+  // kFin.
   static constexpr int64_t kMinLocatedBytes = 32 << 10;
 
   // `credit_bytes`: bytes that may be sent to each process before it asks for them. `readers`: by process, whether it
@@ -40,8 +40,8 @@ class UcxOutgoing {
   void Send(int process, const Header& header, std::span<const Piece> payload, Completion* done);
 
   // Handle messages of other processes. False: the message is invalid.
-  bool OnWant(int process, uint32_t number);
-  bool OnTaken(int process, uint32_t number);
+  bool OnClearToSend(int process, uint32_t number);
+  bool OnFin(int process, uint32_t number);
   bool OnCredit(int process, int64_t bytes);
   void OnFragmentSent(int process, void* owner, int64_t bytes, const Status& status);
   void OnHeard(int process) { AdvanceLater(process); }
@@ -51,7 +51,7 @@ class UcxOutgoing {
   // As Transport::Cancel; nullopt if there is no such send.
   std::optional<CancelResult> Cancel(int process, Completion* done, const Status& why, bool force);
   // Fails the sends to that process.
-  void Lose(int process, const Status& why);
+  void MarkFailed(int process, const Status& why);
 
   bool Any() const { return count_ > 0; }
   // Whether fragments are being sent, or can be.

@@ -64,11 +64,11 @@ Status UcxTransport::AddProcesses(const std::vector<std::string>& addresses) {
 }
 
 void UcxTransport::OnLost(int process, const Status& why) {
-  outgoing_.Lose(process, why);
-  incoming_.Lose(process, why);
-  small_.Lose(process, why);
+  outgoing_.MarkFailed(process, why);
+  incoming_.MarkFailed(process, why);
+  small_.MarkFailed(process, why);
   lost_while_parting_ |= parting_;
-  if (!parting_) receiver_->OnPeerLost(process, why);
+  if (!parting_) receiver_->OnPeerFailed(process, why);
 }
 
 // --- Sending and pulling -----------------------------------------------------------------------
@@ -98,7 +98,7 @@ void UcxTransport::Pull(Announced announced, std::span<const Piece> into, Comple
 bool UcxTransport::Poll() {
   if (closed_) return false;
   const bool any = Progress();
-  Settle();
+  ReturnCredit();
   return any;
 }
 
@@ -113,7 +113,7 @@ void UcxTransport::OnControlMessage(int source, const Header& header,
   if (!delivers_) return;
   const bool good = header.magic == Header::kMagic && header.source_process == source &&
                     header.payload_bytes >= 0 &&
-                    (header.returned_messages == 0 || small_.Regain(header)) &&
+                    (header.returned_messages == 0 || small_.Replenish(header)) &&
                     Dispatch(header, payload);
   if (good) return;
   OnInvalid(source, "an invalid header (magic " + std::to_string(header.magic) + ", type " +
@@ -126,29 +126,29 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
   const int process = header.source_process;
   const bool comes_along = header.payload_bytes == std::ssize(payload);
   switch (header.type) {
-    case MessageType::kWant:
-      return header.total_bytes <= kEagerBytes ? small_.OnWant(process, header.payload_tag)
-                                               : outgoing_.OnWant(process, header.payload_tag);
-    case MessageType::kTaken:
-      return outgoing_.OnTaken(process, header.payload_tag);
+    case MessageType::kClearToSend:
+      return header.total_bytes <= kEagerBytes ? small_.OnClearToSend(process, header.payload_tag)
+                                               : outgoing_.OnClearToSend(process, header.payload_tag);
+    case MessageType::kFin:
+      return outgoing_.OnFin(process, header.payload_tag);
     case MessageType::kCancelled:
       return incoming_.OnCancelled(process, header.payload_tag);
-    case MessageType::kLate:
-      return comes_along && small_.OnLate(header, payload);
+    case MessageType::kDeferredEager:
+      return comes_along && small_.OnDeferredEager(header, payload);
     case MessageType::kCredit:
       // OnControlMessage has already regained the credit of small messages.
       return header.total_bytes == 0 || outgoing_.OnCredit(process, header.total_bytes);
-    case MessageType::kParting:
+    case MessageType::kFinalizeBarrier:
       if (header.payload_tag >= kMaxRounds) return false;
       rounds_heard_ |= uint32_t{1} << header.payload_tag;
       return true;
-    case MessageType::kLeft:
-      channel_.OnLeft(process);
+    case MessageType::kDisconnect:
+      channel_.OnDisconnect(process);
       return true;
     case MessageType::kAlive:
       channel_.keepalive().OnAlive(process, Keepalive::IsQuestion(header));
       return true;
-    case MessageType::kComing:
+    case MessageType::kEagerUpgrade:
       return false;
     default:
       return Deliver(header, payload);
@@ -157,7 +157,7 @@ bool UcxTransport::Dispatch(const Header& header, std::span<const std::byte> pay
 
 bool UcxTransport::Deliver(Header header, std::span<const std::byte> payload) {
   const bool small = header.payload_bytes <= kEagerBytes;
-  const bool on_request = header.type == MessageType::kOnRequest;
+  const bool on_request = header.type == MessageType::kReadyToSend;
   const bool announces = on_request || !small;
   // The announcement of a large payload may carry its addresses (LocatedPayload).
   if (announces ? small && !payload.empty() : std::ssize(payload) != header.payload_bytes) return false;
@@ -186,7 +186,7 @@ void UcxTransport::OnFragment(int source, const UcxFragment& fragment,
 }
 
 void UcxTransport::OnInvalid(int source, const std::string& what) {
-  channel_.Lose(source, {Code::kDataLoss, "process " + std::to_string(process()) +
+  channel_.MarkFailed(source, {Code::kDataLoss, "process " + std::to_string(process()) +
                                               " received from process " + std::to_string(source) +
                                               " " + what});
 }
@@ -200,7 +200,7 @@ CancelResult UcxTransport::Cancel(int process, Completion* done, const Status& w
   return CancelResult::kDone;
 }
 
-void UcxTransport::Freeze(const Status& why) {
+void UcxTransport::Quiesce(const Status& why) {
   if (closed_) return;
   closed_ = true;
   delivers_ = false;
@@ -208,13 +208,13 @@ void UcxTransport::Freeze(const Status& why) {
   outgoing_.Close(why);
   incoming_.Close(why);
   small_.Close(why);
-  for (int process = 0; process < process_count(); ++process) channel_.Lose(process, why);
+  for (int process = 0; process < process_count(); ++process) channel_.MarkFailed(process, why);
 }
 
 std::vector<int> UcxTransport::Living() const {
   std::vector<int> living;
   for (int each = 0; each < process_count(); ++each) {
-    if (each == process() || !channel_.IsLost(each)) living.push_back(each);
+    if (each == process() || !channel_.HasFailed(each)) living.push_back(each);
   }
   return living;
 }
@@ -230,7 +230,7 @@ void UcxTransport::ShutdownBarrier(std::chrono::milliseconds patience) {
   const auto own = static_cast<size_t>(std::find(living.begin(), living.end(), process()) - living.begin());
   for (uint32_t round = 0; size_t{1} << round < living.size(); ++round) {
     const int to = living[(own + (size_t{1} << round)) % living.size()];
-    channel_.Tell(to, MessageType::kParting, round, 0);
+    channel_.SendControl(to, MessageType::kFinalizeBarrier, round, 0);
     while ((rounds_heard_ >> round & 1) == 0) {
       const auto now = std::chrono::steady_clock::now();
       if (std::exchange(lost_while_parting_, false)) {

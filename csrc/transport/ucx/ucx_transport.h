@@ -1,22 +1,22 @@
 // Messages between processes through UCX, for programs without MPI. The caller exchanges the workers' addresses, for
 // instance through jax.distributed's key-value store.
 //
-// All messages are active messages on one connection to each other process (ucx_channel.h):
-//  * Control messages: a header and, up to kEagerBytes, the payload.
-//  * Fragments of announced payloads, with the payload's number and the fragment's offset in the payload. The
+// All messages are active messages on one connection to each other process (ucx_channel.h):  * Control messages: a
+// header and, up to kEagerBytes, the payload.  * Fragments of announced payloads, with the payload's number and the
+// fragment's offset in the payload. The
 //    receiver copies each fragment into the destination of the pull, so UCX never writes into memory of an operation.
 //
 // A payload of more than kEagerBytes is announced, and sent at once while there is credit (CreditBytes). The receiver
 // stores it in the transport's own memory until the runtime pulls it. The receiver returns credit (kCredit) when that
 // memory is free again, or when the pull comes before the payload. A payload beyond the credit is announced
-// (kOnRequest) and waits at its sender until there is credit, lowest lane first, or until the receiver asks for it
-// (kWant); then it needs no credit. Small messages of kData have credit of their own (transport/small_messages.h). Why
-// credit cannot deadlock: transport/mpi/mpi_transport.h.
+// (kReadyToSend) and waits at its sender until there is credit, lowest lane first, or until the receiver asks for it
+// (kClearToSend); then it needs no credit. Small messages of kData have credit of their own
+// (transport/small_messages.h). Why credit cannot deadlock: transport/mpi/mpi_transport.h.
 //
 // If two processes share a host and the receiver may read the sender's memory, a payload of at least
-// UcxOutgoing::kMinLocatedBytes stays in the sender's memory. Its announcement (kOnRequest) gives its addresses
+// UcxOutgoing::kMinLocatedBytes stays in the sender's memory. Its announcement (kReadyToSend) gives its addresses
 // (LocatedPayload). The runtime copies it from there (StartRead), without the lock, and the receiver reports the end of
-// the copy to the sender (kTaken). No credit is used, since no bytes of the payload are sent. If the read fails, the
+// the copy to the sender (kFin). No credit is used, since no bytes of the payload are sent. If the read fails, the
 // payload is pulled like any other. The sender revokes a guard before it reuses the memory. A reader that comes too
 // late, or that reads another process by mistake, finds no valid guard. Control messages use the connection within a
 // host, too. When the connection breaks, the process has died.
@@ -28,7 +28,7 @@
 // (kCancelled). UCX still reads the fragments that it has not sent, so the send stays pinned until UCX has sent them.
 // If the peer accepts no more bytes, a forced Cancel closes the connection, and UCX then completes the fragments.
 //
-// OnPeerLost reports a process whose connection breaks (kUnavailable), which UCX notices when the other process dies,
+// OnPeerFailed reports a process whose connection breaks (kUnavailable), which UCX notices when the other process dies,
 // and a process that sent an invalid message (kDataLoss). Messages without the job's secret are dropped, because their
 // sender is unknown.
 #pragma once
@@ -98,14 +98,14 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   void Discard(Announced announced) override { Pull(announced, {}, nullptr); }
   CancelResult Cancel(int process, Completion* done, const Status& why, bool force) override;
   // Stops calling UCX. The transport writes into an operation's memory only during calls of UCX.
-  void Freeze(const Status& why) override;
+  void Quiesce(const Status& why) override;
   bool Poll() override;
   bool NeedsPolling() const override { return true; }
   std::chrono::milliseconds PollsEvery() const override {
     return channel_.keepalive().on() ? channel_.keepalive().interval() : kNever;
   }
   void Disconnect(int process) override {
-    if (!closed_) channel_.Lose(process, {Code::kUnavailable, "the group continues without that process"});
+    if (!closed_) channel_.MarkFailed(process, {Code::kUnavailable, "the group continues without that process"});
   }
   Status AddProcesses(const std::vector<std::string>& addresses) override;
   int EventDescriptor() const override { return closed_ ? -1 : channel_.descriptor(); }
@@ -116,8 +116,8 @@ class UcxTransport final : public Transport, UcxChannel::Listener {
   void Release(int process, int64_t bytes) override {
     if (!closed_) small_.Take(process, bytes);
   }
-  void Settle() override {
-    if (!closed_) small_.Settle();
+  void ReturnCredit() override {
+    if (!closed_) small_.ReturnCredit();
   }
   bool HasTransfers() const override { return outgoing_.Any() || incoming_.Any() || small_.Any(); }
   int64_t EarlyBytes() const override { return incoming_.early_bytes(); }

@@ -211,7 +211,7 @@ def test_loops_derivatives_and_batches(world):
 
 def test_explained(world):
     (call,) = jcc.explain(lambda x: jcc.allreduce(x, backend="mpi"))(jnp.ones(3)).calls
-    assert call.mover == "mpi" and call.seconds is None
+    assert call.backend == "mpi" and call.seconds is None
     before = jcc.stats.get().operations.get("allreduce")
     jax.block_until_ready(jcc.allreduce(jnp.ones(3), backend="mpi"))
     after = jcc.stats.get().operations["allreduce"]
@@ -249,7 +249,7 @@ def test_the_log_and_explain_know_its_calls(world):
         function(jnp.arange(77, dtype=jnp.int32)).block_until_ready()
     (row,) = [each for each in jcc.stats.log().rows if each.operands == "int32[77]"]
     (call,) = jcc.explain(function)(jnp.arange(77, dtype=jnp.int32)).calls
-    assert row.backend == call.mover == "mpi"
+    assert row.backend == call.backend == "mpi"
     assert row.calls == call.measured_calls == 2
 
 

@@ -12,7 +12,7 @@ def line(b, skip):
         if place == 0:
             values, ready = b.pack(b.input(chunk))
         else:
-            values = b.room(chunk)
+            values = b.receive_buffer(chunk)
             ready = [b.recv(order[place - 1], b.lane, values)]
         if place + 1 < b.ranks:
             b.send(order[place + 1], b.lane, values, ready)
@@ -26,22 +26,22 @@ def total(b):
         if b.ranks == 1:
             b.copy(chunk, b.input(chunk))
         elif b.rank == 0:
-            came = [b.code(chunk) if b.coded else b.scratch(chunk) for _ in range(1, b.ranks)]
+            came = [b.code(chunk) if b.encoded else b.scratch(chunk) for _ in range(1, b.ranks)]
             tasks = [b.recv(i + 1, 2 * b.lane, slot) for i, slot in enumerate(came)]
             merged = b.scratch(chunk)
             ready = b.merge(merged, [b.input(chunk), *came], final=True, after=tasks)
-            values, coded = b.pack(merged, ready)
+            values, encoded = b.pack(merged, ready)
             if b.feedback:
-                b.residual(b.residuals(chunk), merged, values, coded, final=True)
+                b.residual(b.residuals(chunk), merged, values, encoded, final=True)
             for peer in range(1, b.ranks):
-                b.send(peer, 2 * b.lane + 1, values, coded)
-            b.unpack(chunk, values, coded)
+                b.send(peer, 2 * b.lane + 1, values, encoded)
+            b.unpack(chunk, values, encoded)
         else:
             values, ready = b.pack(b.input(chunk))
             sent = [b.send(0, 2 * b.lane, values, ready)]
             if b.feedback:
                 sent.append(b.residual(b.residuals(chunk), b.input(chunk), values, ready))
-            place = b.room(chunk)
+            place = b.receive_buffer(chunk)
             came = b.recv(0, 2 * b.lane + 1, place, sent)
             b.unpack(chunk, place, [came, *sent])
 
@@ -76,5 +76,5 @@ def pairs(b):
         to, source = (b.rank + distance) % b.ranks, (b.rank - distance) % b.ranks
         values, ready = b.pack(b.input(block=to))
         b.send(to, 0, values, ready)
-        place = b.room(b.output(block=source))
+        place = b.receive_buffer(b.output(block=source))
         b.unpack(b.output(block=source), place, b.recv(source, 0, place))

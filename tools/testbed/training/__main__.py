@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import importlib.util
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -31,6 +32,10 @@ _ENVIRONMENT = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     "OMP_NUM_THREADS": "1",
 }
+if os.environ.get("JAXCCOMP_INSTRUCTION_SET") == "avx2":  # the same limit for XLA and PyTorch
+    _ENVIRONMENT["XLA_FLAGS"] += " --xla_cpu_max_isa=AVX2"
+    _ENVIRONMENT |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    _ENVIRONMENT |= {"MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
 def main() -> int:

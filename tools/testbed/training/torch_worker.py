@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
 from testbed import workers
 from testbed.training import common, data
+from testbed.training.ways import POWERSGD
 
 
 class _Mlp(nn.Module):
@@ -88,6 +89,10 @@ def _main() -> None:
     hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
     if given.way.codec in hooks:
         parallel.register_comm_hook(None, hooks[given.way.codec])
+    elif given.way.codec == POWERSGD:
+        # From the third step, the earliest that the hook allows. Its default is step 1,000.
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
+        parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     rate = data.TASKS[given.task].rate
     optimizer = torch.optim.SGD(parallel.parameters(), lr=rate, momentum=data.MOMENTUM)
 

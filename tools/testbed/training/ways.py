@@ -81,6 +81,9 @@ _ALGORITHMS = (
 # The codec onebit written in JAX, without a native encoder (worker.py).
 ONEBIT_IN_JAX = "onebit_in_jax"
 
+# PowerSGD of rank 1, torch's default: `powerSGD_hook`, and `jaxccomp.optim.powersgd`.
+POWERSGD = "powersgd"
+
 # The ablation of the HiPress paper: each row adds one optimisation to the row before.
 ABLATION = (
     Way("jaxccomp", "raw", per_tensor=True, algorithm="ring"),
@@ -94,7 +97,7 @@ ABLATION = (
 WAYS = (
     Way("alone"),
     Way("mpi"),
-    *(Way("torch", hook) for hook in ("raw", "fp16", "bf16")),
+    *(Way("torch", hook) for hook in ("raw", "fp16", "bf16", POWERSGD)),
     *(Way("torch", hook, bucket_bytes=_BUCKET) for hook in ("raw", "bf16")),
     Way("jaxccomp", "raw"),
     Way("jaxccomp", "raw", bucket_bytes=_BUCKET),
@@ -124,6 +127,7 @@ WAYS = (
 WAYS += tuple(way for way in ABLATION if way not in WAYS)
 WAYS += (
     Way("jaxccomp", "dgc:density=0.01", warmup=60),
+    Way("jaxccomp", POWERSGD),
     Way("jaxccomp", "raw", bucket_bytes=_BUCKET, algorithm="ring", transport="ucx"),
     Way("jaxccomp", "bf16", bucket_bytes=_BUCKET, transport="ucx"),
     Way("jaxccomp", "bf16|lossless", transport="ucx"),

@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 from testbed import workers
 from testbed.training import common, data, models
-from testbed.training.ways import ONEBIT_IN_JAX, Way
+from testbed.training.ways import ONEBIT_IN_JAX, POWERSGD, Way
 
 _CODING = ("encode", "decode", "merge", "copy", "residual")
 
@@ -155,6 +155,8 @@ def _average(way: Way) -> Any:
     if way.warmup:
         codec, _, density = way.codec.partition(":density=")
         return jcc.optim.dgc(data.MOMENTUM, float(density), way.warmup, codec=codec)
+    if way.codec == POWERSGD:
+        return jcc.optim.powersgd(rank=1)
     return jcc.optim.allreduce_gradients(
         op="mean",
         codec=way.codec,

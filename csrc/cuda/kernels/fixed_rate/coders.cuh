@@ -187,7 +187,7 @@ struct Ternary {
   struct Encoder {
     uint32_t header;
     float step;        // 0 if all codes are 0
-    uint32_t least;    // without kRandom: bits of the least magnitude whose code is not 0
+    uint32_t minimum;    // without kRandom: bits of the least magnitude whose code is not 0
   };
 
   JAXCCOMP_HOST_DEVICE static Encoder MakeEncoder(uint32_t greatest, float) {
@@ -197,14 +197,14 @@ struct Ternary {
   }
 
   JAXCCOMP_HOST_DEVICE static uint32_t Code(const Encoder& encoder, uint32_t bits, uint32_t drawn) {
-    uint32_t least = encoder.least;
+    uint32_t minimum = encoder.minimum;
     if (kRandom) {
       // |x| >= (1 - u) * scale has probability |x| / scale.
       const auto left = static_cast<float>(0xffff - static_cast<int32_t>(drawn));
       const uint32_t of_step = BitsOf((left * 0x1p-16f + 0x1p-17f) * encoder.step);
-      least = encoder.step > 0 ? of_step : ~0u;
+      minimum = encoder.step > 0 ? of_step : ~0u;
     }
-    return SignedCode(bits, (bits & kMagnitude) >= least);
+    return SignedCode(bits, (bits & kMagnitude) >= minimum);
   }
 
   using Decoder = PairDecoder;
@@ -225,7 +225,7 @@ struct Threshold {
   static constexpr bool kRandom = false;
 
   struct Encoder {
-    uint32_t least;
+    uint32_t minimum;
   };
 
   JAXCCOMP_HOST_DEVICE static Encoder MakeEncoder(uint32_t, float threshold) {
@@ -233,7 +233,7 @@ struct Threshold {
   }
   JAXCCOMP_HOST_DEVICE static uint32_t Code(const Encoder& encoder, uint32_t bits, uint32_t) {
     const uint32_t magnitude = bits & kMagnitude;
-    return magnitude < kInfinity ? SignedCode(bits, magnitude >= encoder.least) : 2;
+    return magnitude < kInfinity ? SignedCode(bits, magnitude >= encoder.minimum) : 2;
   }
 
   using Decoder = PairDecoder;

@@ -123,10 +123,10 @@ struct AnalyzeKernel {
     uint32_t symbol = 0;
     int kept = 0;
     for (; kept < kMaxSymbols; ++kept) {
-      uint32_t most = 0;
+      uint32_t maximum = 0;
       JAXCCOMP_UNROLL
-      for (int i = 0; i < 8; ++i) most = keys[i] > most ? keys[i] : most;
-      const uint32_t key = WarpMax(most);
+      for (int i = 0; i < 8; ++i) maximum = keys[i] > maximum ? keys[i] : maximum;
+      const uint32_t key = WarpMax(maximum);
       if (key == 0) break;
       JAXCCOMP_UNROLL
       for (int i = 0; i < 8; ++i) keys[i] = keys[i] == key ? 0 : keys[i];
@@ -156,8 +156,8 @@ struct AnalyzeKernel {
       choices |= choice << (2 * level);
     }
     // At most 18 symbols are used: values that the last lanes read from beyond the warp do not matter.
-    const uint32_t least = Shuffle(bits, 0);
-    const bool raw = least * 50 > static_cast<uint32_t>(count * width * 49);
+    const uint32_t minimum = Shuffle(bits, 0);
+    const bool raw = minimum * 50 > static_cast<uint32_t>(count * width * 49);
     PlanePlan plan = {};
     unsigned used = 0;
     bool ended = raw;

@@ -16,7 +16,7 @@ inline constexpr int64_t kMaxSlots = 256;
 inline int64_t SegmentsOf(int64_t words) { return (words + kSegmentWords - 1) / kSegmentWords; }
 inline int64_t BlocksOf(int64_t words) { return (words + kBlockWords - 1) / kBlockWords; }
 inline int64_t AtLeastOne(int64_t n) { return n < 1 ? 1 : n; }
-inline int64_t AtMost(int64_t n, int64_t most) { return n < most ? n : most; }
+inline int64_t AtMost(int64_t n, int64_t maximum) { return n < maximum ? n : maximum; }
 
 template <Layout layout>
 struct EncodeMemory {
@@ -80,9 +80,9 @@ int EncodeWith(Launcher& launcher, const LosslessEncodeCall& call) {
   };
   const int shared_bytes = kEncodeSharedBytes<layout>;
   const int64_t resident = launcher.template Resident<EncodeKernel<layout>>(shared_bytes);
-  int64_t most = kInShared<layout> ? resident : AtMost(resident, kMaxSlots);
-  if (call.max_blocks > 0) most = AtMost(most, call.max_blocks);
-  return launcher.Launch(encode, AtMost(segments, most), shared_bytes);
+  int64_t maximum = kInShared<layout> ? resident : AtMost(resident, kMaxSlots);
+  if (call.max_blocks > 0) maximum = AtMost(maximum, call.max_blocks);
+  return launcher.Launch(encode, AtMost(segments, maximum), shared_bytes);
 }
 
 template <Layout layout, typename Launcher>
@@ -121,8 +121,8 @@ int DecodeWith(Launcher& launcher, const LosslessDecodeCall& call) {
   };
   const int shared_bytes = kDecodeSharedBytes<layout>;
   const int64_t resident = launcher.template Resident<DecodeKernel<layout>>(shared_bytes);
-  const int64_t most = kScratchInShared<layout> ? resident : AtMost(resident, kMaxSlots);
-  return launcher.Launch(decode, AtMost(BlocksOf(call.words), most), shared_bytes);
+  const int64_t maximum = kScratchInShared<layout> ? resident : AtMost(resident, kMaxSlots);
+  return launcher.Launch(decode, AtMost(BlocksOf(call.words), maximum), shared_bytes);
 }
 
 template <Layout layout>

@@ -13,14 +13,14 @@
 
 namespace jaxccomp {
 
-// The text of a message that Wire::Notify has sent.
+// The text of a message that TransportRouter::Notify has sent.
 inline std::string_view TextOf(std::span<const std::byte> payload) {
   return {reinterpret_cast<const char*>(payload.data()), payload.size()};
 }
 
-class Wire {
+class TransportRouter {
  public:
-  Wire(int process, std::unique_ptr<Transport> local)
+  TransportRouter(int process, std::unique_ptr<Transport> local)
       : process_(process), local_(std::move(local)) {}
 
   // As Transport::Discard; does nothing if no payload is announced.
@@ -51,8 +51,8 @@ class Wire {
   void Release(int process, int64_t bytes) {
     if (remote_ != nullptr) remote_->Release(process, bytes);
   }
-  void Settle() {
-    if (remote_ != nullptr) remote_->Settle();
+  void ReturnCredit() {
+    if (remote_ != nullptr) remote_->ReturnCredit();
   }
   int64_t EarlyBytes() const { return remote_ != nullptr ? remote_->EarlyBytes() : 0; }
   // Closes all transports, after the remote one's ShutdownBarrier. Open transfers fail.

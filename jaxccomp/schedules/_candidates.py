@@ -60,7 +60,7 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class Request:
     """The arguments of `Planner.choose`."""
 
     collective: str
@@ -116,7 +116,7 @@ def min_seconds(
     of_root = next(i for i in range(len(hosts)) if root < begins[i + 1])
     size = size_bytes / ratio
     block = size_bytes // ranks / ratio
-    least = 0.0
+    minimum = 0.0
     for i, host in enumerate(hosts):
         own, others = host.ranks, ranks - host.ranks
         up, down = {
@@ -133,11 +133,11 @@ def min_seconds(
             "scan": (size * (i < last), size * (i > 0)),
             "exscan": (size * (i < last), size * (i > 0)),
         }[collective]
-        least = max(least, up / host.up_bytes_per_second, down / host.down_bytes_per_second)
+        minimum = max(minimum, up / host.up_bytes_per_second, down / host.down_bytes_per_second)
     if collective == "allreduce":
         # Each value takes h - 1 messages to be summed over h hosts, and h - 1 to be distributed.
-        least = max(least, 2 * last * size / sum(each.up_bytes_per_second for each in hosts))
-    return cluster.call_seconds + _ROUNDING * least
+        minimum = max(minimum, 2 * last * size / sum(each.up_bytes_per_second for each in hosts))
+    return cluster.call_seconds + _ROUNDING * minimum
 
 
 # --- Predicted times ------------------------------------------------------------------------------
@@ -175,11 +175,11 @@ _MERGED_AT_ONCE = {
 _RECODED = ("chain_recoded",)
 
 
-class Ways:
+class Candidates:
     """The candidates for running a call.
 
     Args:
-      question: the call.
+      request: the call.
       cluster: the call's ranks.
       chunk_bytes: the chunk of algorithms that do not set a chunk.
 
@@ -188,15 +188,15 @@ class Ways:
       bytes: size of a rank's operands.
     """
 
-    def __init__(self, question: Question, cluster: Cluster, chunk_bytes: int):
+    def __init__(self, request: Request, cluster: Cluster, chunk_bytes: int):
         self.options: list[Option] = []
-        self.bytes = sum(size for _, size in question.sizes)
-        self._question, self._cluster, self._chunk_bytes = question, cluster, chunk_bytes
-        dtypes = [name for name, _ in question.sizes]
+        self.bytes = sum(size for _, size in request.sizes)
+        self._request, self._cluster, self._chunk_bytes = request, cluster, chunk_bytes
+        dtypes = [name for name, _ in request.sizes]
         self._dtype = next((name for name in dtypes if name in HALF_TYPES), dtypes[0])
         self._coders = {
-            codec: None if codec == RAW else _mixed(codec, cluster.codecs[codec], question.sizes)
-            for codec in question.codecs
+            codec: None if codec == RAW else _mixed(codec, cluster.codecs[codec], request.sizes)
+            for codec in request.codecs
         }
         self._rules: dict[bool, str] = {}  # key: whether values are encoded
         # Codecs of half types that are sent as float32.
@@ -214,28 +214,28 @@ class Ways:
     def floor_seconds(self, codec: str) -> float:
         """Returns a lower bound for any algorithm's time, from the bytes on the links."""
         return min_seconds(
-            self._question.collective,
+            self._request.collective,
             self._cluster,
             self.bytes,
-            self._question.root,
+            self._request.root,
             self.ratio(codec),
         )
 
     def rule(self, codec: str) -> str:
         """Returns the algorithm that the static rule selects."""
-        coded = codec != RAW
-        if coded not in self._rules:
-            self._rules[coded] = self._rule(coded)
-        return self._rules[coded]
+        encoded = codec != RAW
+        if encoded not in self._rules:
+            self._rules[encoded] = self._rule(encoded)
+        return self._rules[encoded]
 
-    def _rule(self, coded: bool) -> str:
+    def _rule(self, encoded: bool) -> str:
         return default_algorithm(
-            self._question.collective, self._cluster, self.bytes, coded, self._dtype
+            self._request.collective, self._cluster, self.bytes, encoded, self._dtype
         )
 
     def others(self, codec: str) -> list[str]:
         """Returns other algorithms that round and encode no more often than the static rule's."""
-        collective, rule = self._question.collective, self.rule(codec)
+        collective, rule = self._request.collective, self.rule(codec)
         names = [name for name in algorithms.own_names(collective) if name not in _RECODED]
         lossy = codec != RAW and not engine.load().describe_codec(codec)["lossless"]
         if collective in _MERGED_AT_ONCE and (lossy or self._dtype in HALF_TYPES):
@@ -248,7 +248,7 @@ class Ways:
 
     def is_pipeline(self, algorithm: str) -> bool:
         """Returns whether the algorithm is one of `_PIPELINES`."""
-        return (self._question.collective, algorithm) in _PIPELINES
+        return (self._request.collective, algorithm) in _PIPELINES
 
     def with_another_chunk(self, algorithm: str) -> str | None:
         """Returns the algorithm with a chunk that may be faster; None for short operands."""
@@ -269,25 +269,25 @@ class Ways:
         known = [e for e in self.options if (e.algorithm, e.codec) == (algorithm, codec)]
         if known:
             return known[0]
-        if not algorithms.has(self._question.collective, algorithm):
+        if not algorithms.has(self._request.collective, algorithm):
             return None
         name, _, chunk = algorithm.partition(":chunk=")
-        most = self._max_bytes(
+        maximum = self._max_bytes(
             self.rule(codec) if name == "auto" else name.partition(":")[0],
             int(chunk) if chunk.isdigit() else self._chunk_bytes,
         )
         try:
-            if self.bytes <= most:
+            if self.bytes <= maximum:
                 found = self._simulated(algorithm, codec, self.bytes, limit)
                 seconds = found.seconds
             else:
                 # Extrapolate: the distance to `most`, in units of the difference of the two sizes.
-                beyond = (self.bytes - most) / (most - most // 2)
-                less = self._simulated(algorithm, codec, most // 2, limit)
+                beyond = (self.bytes - maximum) / (maximum - maximum // 2)
+                less = self._simulated(algorithm, codec, maximum // 2, limit)
                 if less.ended_early:
                     return None
                 of_part = (limit + less.seconds * beyond) / (1 + beyond)
-                found = self._simulated(algorithm, codec, most, of_part)
+                found = self._simulated(algorithm, codec, maximum, of_part)
                 seconds = found.seconds + max(found.seconds - less.seconds, 0.0) * beyond
         except errors.InvalidArgumentError:  # too many tasks to be simulated
             return None
@@ -312,30 +312,30 @@ class Ways:
 
     def _simulated(self, algorithm: str, codec: str, size: int, limit: float) -> Prediction:
         ranks, even = self._cluster.ranks, _BLOCK_ALIGN * self._cluster.ranks
-        if self._question.collective == "allreduce" and ranks > _FEW_RANKS:
+        if self._request.collective == "allreduce" and ranks > _FEW_RANKS:
             if size > _ROUNDABLE * even:
                 size = -(-size // even) * even
         runs = self.rule(codec) if algorithm == "auto" else algorithm
         return simulate(
-            self._question.collective,
+            self._request.collective,
             runs,
             cluster=self._cluster,
             size_bytes=size,
             codec=self._coder(codec, runs),
             dtype=self._dtype,
-            root=self._question.root,
+            root=self._request.root,
             chunk_bytes=self._chunk_bytes,
             limit_seconds=limit,
         )
 
     def _coder(self, codec: str, algorithm: str) -> Codec | None:
         row = self._coders[codec]
-        collective, ranks = self._question.collective, self._cluster.ranks
+        collective, ranks = self._request.collective, self._cluster.ranks
         if row is None or travels_as(collective, algorithm, self._dtype, ranks) == self._dtype:
             return row
         if codec not in self._wide_coders:
             wide = Counter[str]()
-            for name, size in self._question.sizes:
+            for name, size in self._request.sizes:
                 wide["float32"] += size * (1 + (name in HALF_TYPES))
             described = self._cluster.codecs[codec]
             self._wide_coders[codec] = _mixed(codec, described, tuple(wide.items()))
@@ -343,7 +343,7 @@ class Ways:
 
     def _max_bytes(self, algorithm: str, chunk_bytes: int) -> int:
         """Returns the largest size that is simulated without extrapolation."""
-        collective, ranks = self._question.collective, self._cluster.ranks
+        collective, ranks = self._request.collective, self._cluster.ranks
         if collective in ("allgather", "gather"):  # blocks are not cut
             return _GATHERED_CHUNKS * chunk_bytes
         if self.is_pipeline(algorithm):
@@ -357,12 +357,12 @@ class Ways:
 
 def _mixed(spec: str, codec: Codec, sizes: Sizes) -> Codec | None:
     """Returns the codec's average over several dtypes; None if it encodes none of them."""
-    coded = set(engine.load().describe_codec(spec)["dtypes"])
+    encoded = set(engine.load().describe_codec(spec)["dtypes"])
     total = sum(size for _, size in sizes)
-    sent = sum(size / (codec.of(name).ratio if name in coded else 1.0) for name, size in sizes)
+    sent = sum(size / (codec.of(name).ratio if name in encoded else 1.0) for name, size in sizes)
     rows = dict.fromkeys(("encode", "decode", "merge"), 0.0)
     for name, size in sizes:
-        if name in coded:
+        if name in encoded:
             row = codec.of(name)
             rows["encode"] += size / row.encode_bytes_per_second
             rows["decode"] += size / row.decode_bytes_per_second

@@ -12,7 +12,7 @@
 namespace jaxccomp {
 
 // Sent as it is, like Header.
-struct Standing {
+struct WaitForEdge {
   uint64_t sent = 0;          // sequence number of the message to the probed rank that is not taken; 0: none
   int64_t sent_tag = 0;
   uint64_t receives = 0;      // 1: the operation waits for a message of the probed rank only
@@ -22,13 +22,13 @@ struct Standing {
 
   bool Waits() const { return sent != 0 || receives != 0; }
   std::string ToBytes() const { return {reinterpret_cast<const char*>(this), sizeof(*this)}; }
-  static std::optional<Standing> FromBytes(std::span<const std::byte> bytes) {
-    Standing standing;
-    if (bytes.size() != sizeof(standing)) return std::nullopt;
-    std::memcpy(&standing, bytes.data(), sizeof(standing));
-    return standing;
+  static std::optional<WaitForEdge> FromBytes(std::span<const std::byte> bytes) {
+    WaitForEdge edge;
+    if (bytes.size() != sizeof(edge)) return std::nullopt;
+    std::memcpy(&edge, bytes.data(), sizeof(edge));
+    return edge;
   }
 };
-static_assert(sizeof(Standing) == 48);
+static_assert(sizeof(WaitForEdge) == 48);
 
 }  // namespace jaxccomp

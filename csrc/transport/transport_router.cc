@@ -1,4 +1,4 @@
-#include "transport/wire.h"
+#include "transport/transport_router.h"
 
 #include <string>
 
@@ -13,7 +13,7 @@ struct Notification final : Completion {
 
 }  // namespace
 
-bool Wire::Notify(int process, Header header, std::string payload) {
+bool TransportRouter::Notify(int process, Header header, std::string payload) {
   Transport* const transport = To(process);
   if (transport == nullptr) return false;
   auto* notification = new Notification;

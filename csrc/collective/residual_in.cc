@@ -1,4 +1,4 @@
-#include "collective/carry.h"
+#include "collective/residual_in.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -106,7 +106,7 @@ class Carrier {
   }
 
   TaskId AddSum(const InputRange& range, int32_t lane) {
-    const Slot sources[] = {At(Space::kInput, range), At(Space::kCarried, range)};
+    const Slot sources[] = {At(Space::kInput, range), At(Space::kResidualIn, range)};
     return Add({.kind = TaskKind::kMerge, .lane = lane, .dst = At(Space::kResidual, range)}, sources, {});
   }
 
@@ -131,6 +131,6 @@ class Carrier {
 
 }  // namespace
 
-Schedule CarryResiduals(const Schedule& schedule) { return Carrier(schedule).Run(); }
+Schedule AddResidualsIn(const Schedule& schedule) { return Carrier(schedule).Run(); }
 
 }  // namespace jaxccomp
