@@ -52,6 +52,24 @@ def parse_size(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
+def specs(text: str) -> list[str]:
+    """The codec specs in a text; commas or spaces separate them.
+
+    A part such as ``key=value`` continues the spec before it.
+
+    Example:
+      >>> specs("raw,int4:block=64,rounding=stochastic,bf16|lossless")
+      ['raw', 'int4:block=64,rounding=stochastic', 'bf16|lossless']
+    """
+    found: list[str] = []
+    for part in re.split(r"[,\s]+", text.strip()):
+        if found and ":" in found[-1] and re.match(r"[a-z_]+=", part):
+            found[-1] += f",{part}"
+        elif part:
+            found.append(part)
+    return found
+
+
 def names(text: str, kind: str, valid: Iterable[str]) -> tuple[str, ...]:
     """The names in a text such as "bcast,allreduce"; raises for an invalid one."""
     given = tuple(name.strip() for name in text.split(",") if name.strip())

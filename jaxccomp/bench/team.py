@@ -77,6 +77,20 @@ class Team:
         rooted = {"root": 0} if "root" in inspect.signature(call).parameters else {}
         return jax.jit(functools.partial(call, algorithm=algorithm, codec=codec, **rooted))
 
+    def operation(self, name: str, codec: str) -> Callable[[Any], Any]:
+        """A jitted collective, or a sendrecv along a ring of all ranks."""
+        if name != "sendrecv":
+            return self.collective(name, "auto", codec)
+        around = {"dest": (self.rank + 1) % self.size, "source": (self.rank - 1) % self.size}
+        return jax.jit(lambda x: self._jcc.sendrecv(x, codec=codec, **around))
+
+    def sent_bytes(self, call: Callable[[], Any]) -> tuple[int, Any]:
+        """The bytes that a call sends to other processes, and its result."""
+        self.gather([0.0])  # a barrier
+        before = self._jcc.stats.get().total.remote_bytes
+        result = jax.block_until_ready(call())
+        return self._jcc.stats.get().total.remote_bytes - before, result
+
     def transfers(self, to: Mapping[int, int]) -> Callable[[Any], Any]:
         """A jitted function that sends from the keys of `to` to its values."""
         return jax.jit(lambda x: self._transfer(x, to))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import itertools
 import json
 import os
 import pathlib
 import sys
+from typing import Any
 
 from jaxccomp import codecs, errors
 from jaxccomp._native import terminal
@@ -36,8 +39,8 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--codecs",
-        default=" ".join(bench.SPECS),
-        help="specs, separated by spaces (default: all codecs)",
+        default=",".join(bench.SPECS),
+        help="specs, separated by commas (default: all codecs)",
     )
     parser.add_argument("--chunk", default="1MiB", help="default: %(default)s")
     parser.add_argument(
@@ -89,7 +92,7 @@ def say(line: str) -> None:
 def _specs(text: str) -> list[str]:
     """The specs that can be used here; raises for an unknown one."""
     found = []
-    for spec in text.split():
+    for spec in terminal.specs(text):
         try:
             codecs.parse(spec)
         except errors.EngineUnavailableError:
@@ -107,11 +110,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summary = "Measures ratio, speed and error of codecs, and memcpy in the same run."
     _add_codec_arguments(others.add_parser("codecs", help=summary, description=summary))
     add = parser.add_argument
-    every = ",".join(calls.NAMES)
+    every = ",".join(calls.OPERATIONS)
     add("--ops", default=every, help="operations (default: %(default)s)")
     sizes = "1KiB,64KiB,1MiB,16MiB"
-    add("--sizes", default=sizes, help="bytes that each rank passes in (default: %(default)s)")
-    add("--codecs", default="raw", help="specs, separated by spaces (default: %(default)s)")
+    larger = "bytes of the larger of a rank's operand and result, as in nccl-tests"
+    add("--sizes", default=sizes, help=f"{larger} (default: %(default)s)")
+    add("--codecs", default="raw", help="specs, separated by commas (default: %(default)s)")
+    add("--dtypes", default="float32", help=f"among {', '.join(_DTYPES)} (default: %(default)s)")
     ranks = "ranks to start by MPI on this machine, unless this process is a rank (default: 2)"
     add("-n", "--ranks", type=int, default=2, help=ranks)
     add("--json", metavar="FILE", help="also write the measurements there")
@@ -121,26 +126,24 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures on ranks and prints the table; starts the ranks unless this process is one."""
     if arguments.what == "codecs":
         return _run_codecs(arguments)
-    chosen = names(arguments.ops, "operation", calls.NAMES)
+    chosen = names(arguments.ops, "operation", calls.OPERATIONS)
+    dtypes = names(arguments.dtypes, "dtype", _DTYPES)
     sizes = [parse_size(text) for text in arguments.sizes.split(",")]
-    specs = [codecs.canonical(spec) for spec in arguments.codecs.split()]
+    specs = [codecs.canonical(spec) for spec in terminal.specs(arguments.codecs)]
     if arguments.ranks < 1:
         raise errors.InvalidArgumentError(f"--ranks must be at least 1, not {arguments.ranks}.")
     if launcher() is None and arguments.ranks > 1:
         return _start(arguments)
     team = Team()
-    rows = []
-    for name in chosen:
-        for spec in specs:
-            for size, each in zip(sizes, calls.measure(team, name, spec, sizes), strict=True):
-                rows.append({"op": name, "codec": spec, "size_bytes": size, "median_us": each})
+    rows: list[dict[str, Any]] = []
+    for name, dtype, spec in itertools.product(chosen, dtypes, specs):
+        for each in calls.measure(team, name, spec, sizes, dtype):
+            row = {"op": name, "dtype": dtype, "codec": spec, **dataclasses.asdict(each)}
+            rows.append(row | {"algbw": each.algbw, "busbw": each.busbw})
     if team.rank:
         return 0
-    print(f"{team.size} ranks, microseconds of a call")
-    cells = [
-        (row["op"], str(row["size_bytes"]), f"{row['median_us']:.1f}", row["codec"]) for row in rows
-    ]
-    print(*terminal.lines([("operation", "bytes", "us", "codec"), *cells], "<>><"), sep="\n")
+    print(f"{team.size} ranks; times of the slowest rank; bandwidths in GB/s (1e9 bytes)")
+    print(*terminal.lines([_HEADS, *map(_cells, rows)], "<><<>>>>>>>"), sep="\n")
     if arguments.json:
         lines = [{"machine": machine.facts(), "ranks": team.size}, *rows]
         text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -148,10 +151,33 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+_DTYPES = ("float32", "bfloat16", "float16")
+_HEADS = (
+    *("operation", "bytes", "dtype", "codec", "p50 us", "p99 us", "algbw", "busbw"),
+    *("wire bytes", "ratio", "error"),
+)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["op"],
+        str(row["size_bytes"]),
+        row["dtype"],
+        row["codec"],
+        f"{row['p50_us']:.1f}",
+        f"{row['p99_us']:.1f}",
+        f"{row['algbw']:.2f}",
+        f"{row['busbw']:.2f}",
+        str(row["wire_bytes"]),
+        f"{row['ratio']:.2f}",
+        f"{row['error']:.1e}" if row["error"] else "0",
+    )
+
+
 def _start(arguments: argparse.Namespace) -> int:
     """Runs the same command on ranks of this machine."""
     program = ["-P", "-m", "jaxccomp", "bench"]
-    for name in ("ops", "sizes", "codecs", "json"):
+    for name in ("ops", "sizes", "codecs", "dtypes", "json"):
         if given := getattr(arguments, name):
             program += [f"--{name}", given]
     bind = "core" if arguments.ranks <= (os.cpu_count() or 1) else "none"

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--codecs",
-        default=" ".join(profile.SPECS),
-        help="specs, separated by spaces (default: %(default)s)",
+        default=",".join(profile.SPECS),
+        help="specs, separated by commas (default: %(default)s)",
     )
     parser.add_argument(
         "--tensors",
@@ -136,7 +136,7 @@ def table(made: Mapping[str, Any]) -> str:
 def _plan(arguments: argparse.Namespace) -> profile.Plan:
     if not arguments.within > 0:
         raise errors.InvalidArgumentError("--within must be positive.")
-    specs = tuple(dict.fromkeys(map(codecs.canonical, arguments.codecs.split())))
+    specs = tuple(dict.fromkeys(map(codecs.canonical, terminal.specs(arguments.codecs))))
     sources = arguments.tensors or ["random"]
     tensors = [each for source in sources for each in files.load(source) if each.ref is None]
     return profile.Plan(tensors, specs, arguments.within)

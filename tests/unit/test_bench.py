@@ -87,7 +87,7 @@ def test_bad_arguments_end_with_status_2(arguments, capsys):
 def test_ranks_are_started_to_measure_operations(tmp_path, capsys):
     pytest.importorskip("mpi4py")
     path = tmp_path / "out.jsonl"
-    arguments = ["--ops", "bcast,alltoall", "--sizes", "1KiB", "--codecs", "raw int8"]
+    arguments = ["--ops", "bcast,alltoall", "--sizes", "1KiB", "--codecs", "raw,int8"]
     assert main.main(["bench", *arguments, "--json", str(path)]) == 0
     assert "2 ranks" in capsys.readouterr().out
     first, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
@@ -96,7 +96,16 @@ def test_ranks_are_started_to_measure_operations(tmp_path, capsys):
         *(("bcast", "raw", 1024), ("bcast", "int8", 1024)),
         *(("alltoall", "raw", 1024), ("alltoall", "int8", 1024)),
     ]
-    assert all(row["median_us"] > 0 for row in rows)
+    assert all(0 < row["p50_us"] <= row["p99_us"] for row in rows)
+    exact = [row for row in rows if row["codec"] == "raw"]
+    assert all(row["error"] == 0 and row["ratio"] == 1 for row in exact)
+    assert all(row["error"] > 0 and row["ratio"] > 3 for row in rows if row not in exact)
+    # A broadcast sends the whole value once, an alltoall of two ranks half of each operand.
+    assert [row["wire_bytes"] for row in exact] == [1024, 512]
+    for row in rows:
+        bus = {"bcast": 1, "alltoall": 1 / 2}[row["op"]]
+        assert row["algbw"] == pytest.approx(row["size_bytes"] / row["p50_us"] / 1e3)
+        assert row["busbw"] == pytest.approx(bus * row["algbw"])
 
 
 def test_every_contender_has_a_worker():
