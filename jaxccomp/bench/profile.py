@@ -224,6 +224,23 @@ def _coded(team: Team, spec: str, tensor: Tensor, seconds: float) -> np.ndarray:
     return np.median(row, axis=0)
 
 
+def here(spec: str, dtype: str, seconds: float = 0.1) -> dict[str, Any]:
+    """A codec's ratio and rates on one core of this machine, for Gaussian values of ``dtype``.
+
+    Raises:
+      UnknownNameError: for a codec that does not exist.
+    """
+    codecs.parse(spec)
+    values = np.random.default_rng(0).normal(0, 0.02, 1 << 22).astype(dtype)
+    found = _measure(spec, values, seconds)
+    return {
+        "ratio": found["value_bytes"] / found["encoded_bytes"],
+        "encode_bytes_per_second": found["encode_rate"],
+        "decode_bytes_per_second": found["decode_rate"],
+        "merge_bytes_per_second": found["merge_rate"] or found["decode_rate"],
+    }
+
+
 def _row(by_dtype: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Any]:
     """Medians over the tensors of each dtype; the dtype with the lowest ratio is the default."""
     names = ("ratio", *(f"{name}_bytes_per_second" for name in ("encode", "decode", "merge")))

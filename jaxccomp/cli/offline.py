@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
+from typing import Any
 
 from jaxccomp import schedules
 from jaxccomp import trace as traces
 from jaxccomp._native import terminal
 from jaxccomp._native.terminal import parse_size
-from jaxccomp.schedules import _plans
+from jaxccomp.bench import profile
+from jaxccomp.schedules import _cluster, _plans
 
 
 class Schedule:
@@ -68,7 +71,9 @@ class Simulate:
         parser.add_argument("--op", required=True, choices=schedules.COLLECTIVES, metavar="OP")
         parser.add_argument("--size", default="64MiB", help="bytes of each rank (%(default)s)")
         parser.add_argument(
-            "--codec", default="raw", help="a codec of the profile (default: %(default)s)"
+            "--codec",
+            default="raw",
+            help="if the profile lacks it, it is measured on a core here (default: %(default)s)",
         )
         parser.add_argument("--dtype", default="float32", help="default: %(default)s")
         parser.add_argument("--root", type=int, default=0, help="default: %(default)s")
@@ -84,7 +89,7 @@ class Simulate:
         options = {
             "cluster": arguments.cluster,
             "size_bytes": parse_size(arguments.size),
-            "codec": arguments.codec,
+            "codec": _codec(arguments.codec, arguments.dtype, arguments.cluster),
             "dtype": arguments.dtype,
             "root": arguments.root,
             "chunk_bytes": parse_size(arguments.chunk) if arguments.chunk else None,
@@ -105,6 +110,23 @@ class Simulate:
         for name, why in missing.items():
             print(f"left out: {name}: {why}")
         return 0
+
+
+def _codec(spec: str, dtype: str, cluster: str) -> str | dict[str, Any]:
+    """The codec for `simulate`: its name if the profile has it, else rates measured now."""
+    if spec == "raw" or spec in _cluster.load(cluster).codecs:
+        return spec
+    found = profile.here(spec, dtype)
+    rates = ", ".join(
+        f"{name} {found[f'{name}_bytes_per_second'] / 1e9:.1f} GB/s"
+        for name in ("encode", "decode", "merge")
+    )
+    print(
+        f"{spec}: the profile has no rates; measured on a core of this machine for Gaussian "
+        f"{dtype}: ratio {found['ratio']:.2f}, {rates}",
+        file=sys.stderr,
+    )
+    return found
 
 
 def _predictions(rows: list[schedules.Prediction]) -> list[str]:

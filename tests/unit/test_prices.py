@@ -148,3 +148,16 @@ def test_prices_of_what_was_measured():
     page = (ROOT / "docs/planner.md").read_text(encoding="utf-8")
     shown = "median {:.1%}, worst {:.0%}, {} calls".format(*map(summary.get, prices.ERRORS))
     assert shown in page
+
+
+def test_simulate_measures_a_codec_that_the_profile_lacks(capsys):
+    arguments = ["simulate", "--cluster", "4x1gbit", "--op", "allreduce", "--size", "1MiB"]
+    assert (
+        command_line.main([*arguments, "--codec", "int8", "--algorithms", "two_shot", "--json"])
+        == 0
+    )
+    shown = capsys.readouterr()
+    (found,) = json.loads(shown.out)["predictions"]
+    assert found["link_bytes"] == pytest.approx(1.5 * (1 << 20) / 3.76, rel=0.02)
+    assert "int8" in shown.err and "measured on a core of this machine" in shown.err
+    assert command_line.main([*arguments, "--codec", "int9"]) == 2
