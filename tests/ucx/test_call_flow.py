@@ -1,0 +1,44 @@
+"""The calls of ``init(coordinator=)`` go down: few of them go back into a file that waits."""
+
+import json
+import subprocess
+import sys
+
+# Prints the calls, as (from file, to file), into a file of the package that already waits for
+# another one: a reader of the code has to return to it.
+_PROGRAM = """
+import json, os, socket, sys
+import jaxccomp
+import jaxccomp._elastic.join
+folder = os.path.dirname(jaxccomp.__file__)
+waiting, back = [], set()
+
+def note(frame, event, _):
+    path = frame.f_code.co_filename
+    if not path.startswith(folder):
+        return
+    path = os.path.relpath(path, folder)
+    if event == "call":
+        if waiting and waiting[-1] != path and path in waiting:
+            back.add((waiting[-1], path))
+        waiting.append(path)
+    elif event == "return" and waiting:
+        waiting.pop()
+
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = "127.0.0.1:%d" % free.getsockname()[1]
+sys.setprofile(note)
+jaxccomp.init(coordinator=address, rank=0, size=1, secret="a secret of this test")
+sys.setprofile(None)
+print(json.dumps(sorted(back)))
+"""
+
+
+def test_init_returns_into_few_waiting_files():
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _PROGRAM], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    back = json.loads(done.stdout.splitlines()[-1])
+    assert 0 < len(back) <= 4, back
