@@ -171,7 +171,6 @@ def site_of(
     # A process gets pinned plans when it joins.
     if not _is_recording() and not (comm.is_initialized() and comm.plans() is not None):
         return None
-    details = ("reverse", "has_ref", "feedback", "adds_residual")
     return {
         "collective": call.collective,
         "reduce_op": call.reduce_op,
@@ -179,12 +178,21 @@ def site_of(
         "ranks": call.size,
         "members": _members(call, groups),
         "operands": operands,
-        "details": " ".join(name for name in details if getattr(call, name)),
+        "details": " ".join(word for name, word in _DETAILS.items() if getattr(call, name)),
         "platform": " ".join(platforms),
         "backend": call.backend,
         "algorithm": call.algorithm,
         "codec": call.codec,
     }
+
+
+# Attributes of a call, and their words in files of plans.
+_DETAILS = {
+    "reverse": "reverse",
+    "has_ref": "referenced",
+    "feedback": "feedback",
+    "adds_residual": "carries",
+}
 
 
 def _members(call: Call, groups: Sequence[Sequence[Any]] | None) -> str:

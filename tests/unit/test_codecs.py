@@ -80,7 +80,7 @@ def test_every_codec_documents_itself():
             if option.choices:
                 assert option.default in option.choices
             elif option.default:
-                assert option.least <= float(option.default) <= option.most
+                assert option.minimum <= float(option.default) <= option.maximum
 
 
 def test_a_missing_library_says_so(monkeypatch):
