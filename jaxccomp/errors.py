@@ -7,9 +7,10 @@ Every exception is a :class:`JaxccompError` and also the built-in class that a c
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 
 class JaxccompError(Exception):
@@ -88,8 +89,20 @@ class InitializationError(JaxccompError, RuntimeError):
     """``jaxccomp.init`` could not join the processes that the environment announces."""
 
 
-class OperationFailedError(JaxccompError, RuntimeError):
-    """An operation on a device failed after its program was dispatched."""
+class CollectiveError(JaxccompError, RuntimeError):
+    """A collective or a message that failed while a program ran; made by `of`.
+
+    Attributes:
+      code: the status code, such as "DEADLINE_EXCEEDED", "ABORTED" or "FAILED_PRECONDITION"; "" if
+        it is not known.
+      operation: the first operation that the text names, such as "allreduce(sum, float32[4])"; ""
+        if it names none.
+      where: the line of that call, such as "train.py:41"; "" if it is not known.
+    """
+
+    def __init__(self, text: str, code: str = "", operation: str = "", where: str = ""):
+        super().__init__(text)
+        self.code, self.operation, self.where = code, operation, where
 
 
 class SyncError(JaxccompError, RuntimeError):
@@ -98,6 +111,53 @@ class SyncError(JaxccompError, RuntimeError):
 
 class LaunchError(JaxccompError, RuntimeError):
     """``python -m jaxccomp run`` or ``tune`` cannot start its ranks."""
+
+
+# Returns the texts of the last errors of operations, the latest first. The engine sets it.
+recent_errors: Callable[[], Sequence[str]] = tuple
+# XLA limits the length of an error's text, so the beginnings are compared.
+_COMPARED_LENGTH = 200
+# An operation and its line in an error's text (OpSpec::ToString).
+_OPERATION = re.compile(r"\b([a-z_]+\([^()]*\))(?: at (\S+:\d+))?")
+_CODE = re.compile(r"\b([A-Z]+(?:_[A-Z]+)+|ABORTED|UNAVAILABLE|INTERNAL|UNIMPLEMENTED): ")
+
+
+def of(exception: BaseException | None) -> CollectiveError | None:
+    """Return the failure of an operation that an exception reports; None if it reports none.
+
+    JAX raises ``JaxRuntimeError`` or ``ValueError`` for an operation that fails in a program. This
+    function recognises such an exception by its text, also if it is the cause or the context of
+    ``exception``.
+
+    Args:
+      exception: the exception, of any class.
+
+    Example:
+      >>> try:                                                           # doctest: +SKIP
+      ...     step(params).block_until_ready()
+      ... except Exception as exception:
+      ...     failure = jaxccomp.errors.of(exception)
+      ...     if failure is None:
+      ...         raise  # not of a collective
+      ...     print(failure.code, failure.operation, failure.where)
+    """
+    seen: set[int] = set()
+    while exception is not None and id(exception) not in seen:
+        seen.add(id(exception))
+        if isinstance(exception, CollectiveError):
+            return exception
+        text = str(exception)
+        for message in recent_errors():
+            place = text.find(message[:_COMPARED_LENGTH]) if message else -1
+            if place >= 0:
+                code = _CODE.findall(text[:place])
+                named = _OPERATION.search(message)
+                operation, where = named.groups("") if named else ("", "")
+                found = CollectiveError(message, code[-1] if code else "", operation, where)
+                found.__cause__ = exception
+                return found
+        exception = exception.__cause__ or exception.__context__
+    return None
 
 
 def listed(names: Iterable[object]) -> str:
@@ -176,3 +236,10 @@ def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
         DeprecationWarning,
         stacklevel=stacklevel,
     )
+
+
+def __getattr__(name: str) -> type[Exception]:
+    if name == "OperationFailedError":  # in version 0.1
+        warn_renamed(f"errors.{name}", "errors.CollectiveError", stacklevel=2)
+        return CollectiveError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

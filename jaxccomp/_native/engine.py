@@ -42,6 +42,7 @@ def _load() -> tuple[ModuleType | None, str]:
     except ImportError as error:
         return None, str(error)
     sys.modules[_NAME] = module
+    errors.recent_errors = module.recent_errors
     for library, path in libraries.paths():
         module.add_library_path(library, path)
     return module, ""

@@ -31,3 +31,48 @@ def test_operations_of_mpi():
 def test_no_suggestion_where_nothing_is_like_it():
     assert "Did you mean" not in str(errors.unknown("op", "gradient", OPS))
     assert "Did you mean" not in str(errors.unknown("op", "nccl", OPS))
+
+
+TEXT = "allreduce(sum, float32[4]) at train.py:41: rank 1 of 'world' is missing"
+
+
+@pytest.fixture
+def recent(monkeypatch):
+    monkeypatch.setattr(errors, "recent_errors", lambda: [TEXT, "bcast(int8[3]): another"])
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_of_finds_the_failed_operation_in_exceptions_of_other_classes(recent, kind):
+    exception = kind(f"DEADLINE_EXCEEDED: {TEXT}\nmore of XLA's text")
+    found = errors.of(exception)
+    assert isinstance(found, errors.CollectiveError) and isinstance(found, RuntimeError)
+    assert (found.code, found.where) == ("DEADLINE_EXCEEDED", "train.py:41")
+    assert found.operation == "allreduce(sum, float32[4])"
+    assert str(found) == TEXT and found.__cause__ is exception
+    assert errors.of(found) is found
+
+
+def test_of_follows_causes_and_contexts(recent):
+    try:
+        try:
+            raise ValueError(f"ABORTED: {TEXT}")
+        except ValueError as cause:
+            raise KeyError("state") from cause
+    except KeyError as exception:
+        found = errors.of(exception)
+    assert found is not None and found.code == "ABORTED"
+    loop = KeyError("a")
+    loop.__context__ = LookupError("b")
+    loop.__context__.__context__ = loop
+    assert errors.of(loop) is None
+
+
+def test_of_ignores_exceptions_without_an_operation(recent):
+    assert errors.of(ValueError("rank 1 is missing")) is None
+    assert errors.of(errors.InvalidArgumentError("bcast: root")) is None
+    assert errors.of(None) is None
+
+
+def test_operation_failed_error_is_the_name_of_version_0_1():
+    with pytest.warns(DeprecationWarning, match="CollectiveError"):
+        assert errors.OperationFailedError is errors.CollectiveError

@@ -1,5 +1,8 @@
 #include "handlers/call_sites.h"
 
+#include <deque>
+#include <mutex>
+
 #include "handlers/arguments.h"
 
 namespace jaxccomp {
@@ -27,7 +30,23 @@ void SplitOperands(int each, Call* call, std::vector<Tensor>* others) {
   call->inputs.erase(first, call->inputs.end());
 }
 
+constexpr size_t kMaxRecentErrors = 64;
+std::mutex recent_errors_mutex;
+std::deque<std::string> recent_errors;   // the latest first
+
+void Remember(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(recent_errors_mutex);
+  std::erase(recent_errors, text);
+  recent_errors.push_front(text);
+  if (recent_errors.size() > kMaxRecentErrors) recent_errors.pop_back();
+}
+
 }  // namespace
+
+std::vector<std::string> RecentErrors() {
+  const std::lock_guard<std::mutex> lock(recent_errors_mutex);
+  return {recent_errors.begin(), recent_errors.end()};
+}
 
 void SetLaunchingThread(uint32_t (*function)()) { launching_thread = function; }
 
@@ -44,6 +63,7 @@ ffi::Error ToError(const Status& status) {
     case Code::kUnimplemented: code = ffi::ErrorCode::kUnimplemented; break;
     case Code::kInternal: break;
   }
+  Remember(status.message());
   return ffi::Error(code, status.message());
 }
 

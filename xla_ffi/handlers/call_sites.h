@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/engine.h"
 #include "xla/ffi/api/ffi.h"
@@ -10,6 +12,9 @@
 namespace jaxccomp {
 
 xla::ffi::Error ToError(const Status& status);
+// The texts of the last errors that ToError returned, the latest first: JAX raises them in classes of its own choice, so
+// jaxccomp.errors.of recognises an error by its text.
+std::vector<std::string> RecentErrors();
 
 // Base class of platforms (make_handlers.h) whose values are in host memory.
 struct EnginePlatform {

@@ -13,6 +13,7 @@
 #include "common/interrupts.h"
 #include "engine/engine.h"
 #include "engine/membership.h"
+#include "handlers/call_sites.h"
 #include "handlers/codec_handlers.h"
 #include "handlers/platform_handlers.h"
 #include "python/check.h"
@@ -152,6 +153,7 @@ PYBIND11_MODULE(_core, m) {
     }
     return all;
   }, py::call_guard<py::gil_scoped_release>());
+  m.def("recent_errors", &RecentErrors);
   m.def("let_group_agree", [] { Engine::Get().membership().LetGroupAgree(); });
   // Returns the error by process, for processes that only others have reported as failed.
   m.def("find_reported", [] {

@@ -35,6 +35,10 @@ def failure(function, *arguments, may_be_late=False):
     kinds = (jax.errors.JaxRuntimeError, jcc.errors.JaxccompError, ValueError)
     assert isinstance(caught.value, kinds)
     text = str(caught.value)
+    if not isinstance(caught.value, jcc.errors.JaxccompError):
+        found = jcc.errors.of(caught.value)
+        assert found is not None and str(found)[:100] in text, text
+        assert found.code and found.code in text, text
     assert may_be_late or not patience.at_deadline(text), text
     return text
 
