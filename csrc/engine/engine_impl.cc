@@ -391,7 +391,7 @@ void Engine::Impl::Shutdown() {
     if (!comm->revoked.ok()) {
       patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
     }
-    failures_.Revoke(*comm, {Code::kAborted, me + " has ended its program"},
+    failures_.Revoke(*comm, {Code::kAborted, me + std::string(Failures::kEndedProgram)},
           busy.contains(comm) && !failures_.announced());
   }
   lock_.wake.notify_all();

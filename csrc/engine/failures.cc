@@ -58,9 +58,10 @@ void Failures::Revoke(Communicator& comm, const Status& why, bool tell) {
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
     return op.endpoint->communicator == &comm && !op.over();
   });
+  // If a process has failed or ended, no operation failed first, so each error names its own operation.
+  const bool names_none = comm.member_failed || why.message().find(kEndedProgram) != std::string::npos;
   operations_.EachOf(hit, [&](Operation& op) {
-    // If a process was lost, no operation failed first, so each error names its own operation.
-    executor_.Fail(&op, comm.member_failed ? Status(why.code(), *op.text + ": " + why.message()) : why);
+    executor_.Fail(&op, names_none ? Status(why.code(), *op.text + ": " + why.message()) : why);
   });
   // Discard messages last: discarding a payload completes its send, so senders in this process must be marked as failed
   // before.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ namespace jaxccomp {
 // All members need the engine's lock.
 class Failures {
  public:
+  // The end of the error that a process reports when its program ends.
+  static constexpr std::string_view kEndedProgram = " has ended its program";
+
   Failures(EngineLock* lock, Registry* registry, TransportRouter* router, Executor* executor, Matcher* matcher,
            PointToPointMatching* messages, Operations* operations)
       : lock_(*lock), registry_(*registry), router_(*router), executor_(*executor), matcher_(*matcher),

@@ -504,6 +504,9 @@ TEST(engine_shutdown) {
           const Status status = pending[i].Get();
           if (i % 2 == 0 && collective == Collective::kBcast && status.ok()) continue;
           CHECK_EQ(status.code(), Code::kAborted);
+          // The error names the operation that waited.
+          const auto site = static_cast<size_t>(i % 2);
+          Contains(status, std::string(Info(program.At(i / 2, site).spec.collective).name) + "(");
         }
         CHECK_EQ(Run(team, program, 0, 1, 2).code(), Code::kAborted);
         team.EngineOf(0).Shutdown();  // a second call has no effect

@@ -56,7 +56,8 @@ def leave_early(world):
         try:
             gather(world, 5)
         except Exception as error:  # noqa: BLE001 - its type is JAX's business
-            assert "rank 1 of the world" in str(error), error
+            assert "rank 1 of the world has ended its program" in str(error), error
+            assert "gather(" in str(error) and "end_worker.py:" in str(error), error
         else:
             raise AssertionError("gathered from a rank that has ended")
 
