@@ -1,5 +1,6 @@
 """Examples and tables of the documentation match the program."""
 
+import ast
 import doctest
 import importlib
 import importlib.util
@@ -8,6 +9,7 @@ import re
 import shlex
 import sys
 
+import pages
 import pytest
 from testbed import __main__ as command_line
 from testbed import overview
@@ -116,3 +118,59 @@ def test_public_names_have_docstrings():
     for name in jaxccomp.__all__:
         value = getattr(jaxccomp, name)
         assert not callable(value) or value.__doc__, name
+
+
+@pytest.mark.parametrize("path", pages.PATHS)
+def test_blocks_have_a_language_and_are_python(path):
+    """Blocks of Python run in tests/mpi/test_pages.py; all others say what they are."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    found = pages.languages(path)
+    assert len(found) == text.count("\n```") / 2
+    assert set(found) <= pages.LANGUAGES, path
+    for program in pages.programs(path):
+        ast.parse(program.code)
+
+
+NAME = re.compile(r"\b(?:jcc|jaxccomp)\.([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)(?![\w/-])")
+# Modules that are run, groups of entry points, and files.
+NO_NAMES = {"algorithms", "backends", "bench", "cli", "codecs.tensors", "rst", "trace.merged"}
+
+
+@pytest.mark.parametrize("path", pages.PATHS)
+def test_names_of_the_documentation_exist(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for name in sorted(set(NAME.findall(text))):
+        value = jaxccomp
+        for part in name.split("."):
+            if {name, name.split(".")[0]} & NO_NAMES or isinstance(value, type):
+                break  # the fields of instances are no attributes of their class
+            value = getattr(value, part)
+
+
+INDEX = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+
+
+def test_each_page_is_in_the_index_once():
+    listed = re.findall(r"^(?:[^<\n]*<)?([a-z_/A-Z]+)>?$", INDEX, re.MULTILINE)
+    there = [path.removeprefix("docs/").removesuffix(".md") for path in pages.PATHS[1:]]
+    assert sorted(set(there) - {"index"} - set(listed)) == []
+    assert len(set(listed)) == len(listed)
+
+
+def test_each_public_name_is_in_the_reference(tmp_path, monkeypatch):
+    """docs/conf.py writes the pages of the reference, which name each public name once."""
+    spec = importlib.util.spec_from_file_location("conf", ROOT / "docs/conf.py")
+    conf = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conf)
+    monkeypatch.setattr(conf, "HERE", tmp_path)
+    conf.write_api()
+    modules = {"jaxccomp": jaxccomp}
+    modules |= {name: importlib.import_module(f"jaxccomp.{name}") for name in conf.MODULES}
+    assert {name for name in jaxccomp.__all__ if name in modules} == set(conf.MODULES) - {"comm"}
+    for page, module in modules.items():
+        text = (tmp_path / "api" / f"{page}.rst").read_text(encoding="utf-8")
+        documented = re.findall(r"^\.\. auto(?:class|exception|function|data):: (\w+)$", text, re.M)
+        assert len(set(documented)) == len(documented)
+        names = getattr(module, "__all__", documented)
+        assert set(documented) == {name for name in names if name not in conf.MODULES}
+        assert documented, page
