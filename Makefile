@@ -173,7 +173,7 @@ cuda-report: cuda
 
 # Builds the documentation site in build/docs. Warnings are errors. It needs no compiled engine.
 docs: $(VENV_DOCS)/.dependencies
-	$(VENV_DOCS)/bin/sphinx-build -b html -W --keep-going -q docs build/docs
+	$(VENV_DOCS)/bin/sphinx-build -E -a -b html -W --keep-going -q docs build/docs
 	@echo "Open build/docs/index.html"
 
 lint: $(VENV)/.installed

@@ -7,6 +7,7 @@ that they have the names of its ``__all__``. `import jaxccomp` needs no compiled
 import importlib
 import inspect
 import pathlib
+import re
 import sys
 
 HERE = pathlib.Path(__file__).parent
@@ -100,7 +101,7 @@ def groups_of_the_package():
     yield "Programs and extensions", [n for n in names if n not in {*operations, *starts}]
 
 
-def write_api(app=None):
+def write_api():
     """Write docs/api/*.rst, and leave files alone that would not change."""
     folder = HERE / "api"
     folder.mkdir(exist_ok=True)
@@ -117,6 +118,15 @@ def write_api(app=None):
             file.unlink()
 
 
+def name_pages(app, name, source):
+    """Name pages by their titles where a link on GitHub shows a file: `[training.md](training.md)`.
+
+    MyST gives a link without text the title of its target.
+    """
+    source[0] = re.sub(r"\[[\w/]+\.md\]\(([\w/]+\.md(?:#[\w-]+)?)\)", r"[](\1)", source[0])
+
+
 def setup(app):
     """Write the pages of the API before Sphinx looks for sources."""
-    app.connect("config-inited", lambda app, config: write_api(app))
+    app.connect("config-inited", lambda app, config: write_api())
+    app.connect("source-read", name_pages)
