@@ -104,7 +104,7 @@ def test_launch_page():
 def test_debugging_page():
     """The error names the operation, its line and the rank that is missing, as the page shows."""
     (output,) = outputs("docs/debugging.md", 0)
-    assert "rank 0: DEADLINE_EXCEEDED: allreduce(mean, float32[3]) at program.py:11" in output
+    assert "rank 0: DEADLINE_EXCEEDED: allreduce(mean, float32[3]) at program.py:5" in output
     assert "rank 0 of 'world' waits for rank 1 of 'world'" in output
 
 
