@@ -7,6 +7,7 @@ import importlib.util
 import pathlib
 import re
 import shlex
+import subprocess
 import sys
 
 import pages
@@ -174,3 +175,48 @@ def test_each_public_name_is_in_the_reference(tmp_path, monkeypatch):
         names = getattr(module, "__all__", documented)
         assert set(documented) == {name for name in names if name not in conf.MODULES}
         assert documented, page
+
+
+def anchors(path):
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
+
+
+@pytest.mark.parametrize("path", [*pages.PATHS, "docs/results/README.md"])
+def test_links_lead_to_files_and_headings(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        if name.startswith(("http", "api/")):
+            continue  # docs/conf.py writes the pages of the API
+        target = (ROOT / path).parent / name if name else ROOT / path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_page_of_debugging_has_texts_of_the_program():
+    """The first column of its table has parts of errors."""
+    sources = [*(ROOT / "jaxccomp").rglob("*.py"), *(ROOT / "csrc").rglob("*.cc")]
+    sources += (ROOT / "xla_ffi").rglob("*.cc")
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    texts = re.sub(r'"\s*f?"', "", texts)  # adjacent literals are one text
+    page = (ROOT / "docs/debugging.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    phrases = re.findall(r"`([^`]+)`", "\n".join(re.findall(r"^\| ([^|]+) \|", page, re.M)))
+    parts = [part.strip() for phrase in phrases for part in phrase.split("...")]
+    parts = [part for part in parts if not re.search(r"\d|=", part)]
+    assert len(parts) >= 7
+    for part in parts:
+        assert part in texts, part
+
+
+@pytest.mark.slow
+def test_site_is_built_without_warnings(tmp_path):
+    for name in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(name, reason="needs the extra 'docs'")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "docs", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
