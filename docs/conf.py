@@ -86,7 +86,7 @@ def page(title, module, groups):
         if heading:
             text += [heading, "-" * len(heading), ""]
         text += [".. autosummary::", "   :nosignatures:", ""]
-        text += [f"   {name}" for name in names]
+        text += [f"   {name}" for name in names if callable(getattr(module, name))]
         text += ["", *(described(module, name) for name in names)]
     return "\n".join(text) + "\n"
 
@@ -126,7 +126,18 @@ def name_pages(app, name, source):
     source[0] = re.sub(r"\[[\w/]+\.md\]\(([\w/]+\.md(?:#[\w-]+)?)\)", r"[](\1)", source[0])
 
 
+def mend_docstring(app, what, name, obj, options, lines):
+    """Make links of the pages that docstrings name, and leave out the docstrings of builtin types.
+
+    Docstrings name pages as ``docs/training.md``. A constant has the docstring of its type.
+    """
+    if what == "data" and lines and (type(obj).__doc__ or "").startswith(lines[0]):
+        lines.clear()
+    lines[:] = [re.sub(r"\bdocs/(\w+)\.md\b", r":doc:`/\1`", line) for line in lines]
+
+
 def setup(app):
     """Write the pages of the API before Sphinx looks for sources."""
     app.connect("config-inited", lambda app, config: write_api())
     app.connect("source-read", name_pages)
+    app.connect("autodoc-process-docstring", mend_docstring)

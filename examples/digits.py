@@ -126,6 +126,6 @@ def compare(world, epochs, programs):
     hosts = set(np.asarray(jcc.allgather(own_host)).tolist())
     if world.rank == 0 and world.size > 1 and len(hosts) == 1:
         print(
-            "All ranks are on one host, where memory is the link: a codec saves bytes, no time. "
-            "docs/testbed.md emulates slow links."
+            "All ranks are on one host, where memory is the link: a codec saves bytes, and little "
+            "time. docs/testbed.md emulates slow links."
         )
