@@ -13,6 +13,8 @@ VENV_OPENMPI := .venv-openmpi
 VENV_NEWEST := .venv-newest
 # An environment without an MPI.
 VENV_UCX := .venv-ucx
+# Sphinx, for `make docs`.
+VENV_DOCS := .venv-docs
 OLDEST_JAX := jax==0.10.2 jaxlib==0.10.2
 
 SOURCES := $(shell find cmake csrc xla_ffi jaxccomp -type f -not -name '*.pyc' -not -name '*.so') \
@@ -29,7 +31,7 @@ export OMPI_ALLOW_RUN_AS_ROOT ?= 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 
 .PHONY: demo install dependencies environments test test-slow test-all fuzz sanitize cuda cuda-wheel cuda-report \
-	gpu-check gpu-module gpu-bundle lint clean
+	gpu-check gpu-module gpu-bundle docs lint clean
 
 demo: install
 	$(VENV)/bin/mpiexec -n $(RANKS) $(VENV)/bin/python examples/flax_data_parallel.py
@@ -169,13 +171,18 @@ gpu-bundle: $(VENV_NEWEST)/.installed
 cuda-report: cuda
 	$(PYTHON) tests/gpu/report_kernels.py $(BUILD_CUDA) docs/results/cuda_kernels.json
 
+# Builds the documentation site in build/docs. Warnings are errors. It needs no compiled engine.
+docs: $(VENV_DOCS)/.dependencies
+	$(VENV_DOCS)/bin/sphinx-build -E -a -b html -W --keep-going -q docs build/docs
+	@echo "Open build/docs/index.html"
+
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
 clean:
-	rm -rf build dist $(VENV) $(VENV_OPENMPI) $(VENV_NEWEST) $(VENV_UCX) .pytest_cache .ruff_cache
+	rm -rf build dist docs/api $(VENV) $(VENV_OPENMPI) $(VENV_NEWEST) $(VENV_UCX) $(VENV_DOCS) .pytest_cache .ruff_cache
 	find jaxccomp tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call wheel,FOLDER,OPTIONS): builds the wheel with FOLDER's Python; build/FOLDER keeps the object files.
@@ -192,7 +199,7 @@ define install_wheel
 	touch $(1)/.installed
 endef
 
-$(VENV)/bin/python $(VENV_OPENMPI)/bin/python $(VENV_UCX)/bin/python:
+$(VENV)/bin/python $(VENV_OPENMPI)/bin/python $(VENV_UCX)/bin/python $(VENV_DOCS)/bin/python:
 	$(PYTHON) -m venv $(@:/bin/python=)
 
 $(VENV_NEWEST)/bin/python:
@@ -219,6 +226,9 @@ $(VENV_UCX)/.dependencies: $(REQUIREMENTS) | $(VENV)/.dependencies $(VENV_UCX)/b
 
 $(VENV_NEWEST)/.dependencies: $(REQUIREMENTS) | $(VENV)/.dependencies $(VENV_NEWEST)/bin/python
 	$(call install_dependencies,$(VENV_NEWEST),mpich test,)
+
+$(VENV_DOCS)/.dependencies: $(REQUIREMENTS) | $(VENV_DOCS)/bin/python
+	$(call install_dependencies,$(VENV_DOCS),docs optim,$(OLDEST_JAX))
 
 $(VENV)/.installed: $(SOURCES) $(VENV)/.dependencies
 	$(call wheel,$(VENV),--no-build-isolation)

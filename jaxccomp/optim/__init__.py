@@ -15,8 +15,11 @@ from jaxccomp.optim._powersgd import powersgd
 from jaxccomp.optim._quorum import Quorum
 from jaxccomp.optim._sparse_loco import sparse_loco
 from jaxccomp.optim._stacked import (
+    gather_state,
+    place_state,
     resize_residuals,
     stack_residuals,
+    state_shapes,
     state_specs,
     unstack_residuals,
 )
@@ -54,12 +57,15 @@ __all__ = [
     "dgc",
     "diloco",
     "ecq",
+    "gather_state",
     "local_sgd",
     "onebit_adam",
+    "place_state",
     "powersgd",
     "resize_residuals",
     "sparse_loco",
     "stack_residuals",
+    "state_shapes",
     "state_specs",
     "train_step",
     "unstack_residuals",

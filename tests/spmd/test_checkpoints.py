@@ -127,3 +127,49 @@ def test_sums_are_kept():
         optim.resize_residuals(state, 2, "max")
     with raises(errors.InvalidArgumentError, "resize_residuals", "ranks", "1", "0"):
         optim.resize_residuals(state, 0)
+
+
+@pytest.mark.parametrize("ranks", [4, 3])
+def test_a_manager_saves_and_places_a_state(tmp_path, ranks):
+    """The recipe of docs/checkpoints.md: shapes to restore, then each rank's part."""
+    run = Run(4)
+    params, state = PARAMS, run.start()
+    for number in range(3):
+        params, state = run.step(params, state, run.gradients(number))
+    saved(tmp_path / "checkpoint", params, state)
+    other = Run(ranks)
+    shapes = optim.state_shapes(OPTIMIZER, PARAMS, 4, mesh=other.mesh)
+    everywhere = NamedSharding(other.mesh, P())
+    like = jax.tree.map(
+        lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype, sharding=everywhere), PARAMS
+    )
+    params, found = restored(tmp_path / "checkpoint", like, shapes)
+    placed = optim.place_state(found, axis_name="d", mesh=other.mesh)
+    expected = optim.resize_residuals(jax.tree.map(np.asarray, state), ranks)
+    jax.tree.map(np.testing.assert_array_equal, placed, expected)
+    for leaf, spec in zip(jax.tree.leaves(placed), jax.tree.leaves(other.specs), strict=True):
+        assert leaf.sharding.is_equivalent_to(NamedSharding(other.mesh, spec), leaf.ndim)
+    other.step(params, placed, other.gradients(3))
+
+
+def test_a_state_of_one_process_is_gathered_and_placed():
+    optimizer = optax.chain(
+        optim.allreduce_gradients(codec="int4", error_feedback=True), optax.sgd(0.1, momentum=0.5)
+    )
+    state = optimizer.init(PARAMS)
+    whole = optim.gather_state(state)
+    shapes = optim.state_shapes(optimizer, PARAMS, 1)
+    assert jax.tree.map(jnp.shape, whole) == jax.tree.map(lambda leaf: leaf.shape, shapes)
+    jax.tree.map(np.testing.assert_array_equal, optim.place_state(whole), state)
+    exact = optax.sgd(0.1).init(PARAMS)
+    assert optim.gather_state(exact) == exact  # without residuals nothing is gathered
+
+
+def test_wrong_arguments_of_a_checkpoint():
+    state = optim.FeedbackState({"w": jnp.zeros((4, 3))})
+    with raises(errors.InvalidArgumentError, "place_state", "axis_name=", "mesh="):
+        optim.place_state(state, axis_name="d")
+    with raises(errors.InvalidArgumentError, "state_shapes", "ranks", "1", "0"):
+        optim.state_shapes(OPTIMIZER, PARAMS, 0)
+    with raises(errors.UnknownNameError, "place_state", "'max'", "'mean', 'sum'"):
+        optim.place_state(state, op="max")

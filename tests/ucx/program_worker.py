@@ -84,7 +84,7 @@ def documented(rank, ranks):
 
 def readme(rank, ranks):
     """Run the README's program of jax.distributed."""
-    code = (ROOT / "README.md").read_text().split("```py\n")[1].split("```")[0]
+    code = (ROOT / "README.md").read_text().split("```python\n")[2].split("```")[0]
     names = {"jax": jax, "jcc": jcc}
     exec(joins_by("initialize()", code, rank, ranks), names)
     return {"total": total_of_ones(names, ranks)}

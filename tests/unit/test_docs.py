@@ -1,13 +1,16 @@
 """Examples and tables of the documentation match the program."""
 
+import ast
 import doctest
 import importlib
 import importlib.util
 import pathlib
 import re
 import shlex
+import subprocess
 import sys
 
+import pages
 import pytest
 from testbed import __main__ as command_line
 from testbed import overview
@@ -116,3 +119,104 @@ def test_public_names_have_docstrings():
     for name in jaxccomp.__all__:
         value = getattr(jaxccomp, name)
         assert not callable(value) or value.__doc__, name
+
+
+@pytest.mark.parametrize("path", pages.PATHS)
+def test_blocks_have_a_language_and_are_python(path):
+    """Blocks of Python run in tests/mpi/test_pages.py; all others say what they are."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    found = pages.languages(path)
+    assert len(found) == text.count("\n```") / 2
+    assert set(found) <= pages.LANGUAGES, path
+    for program in pages.programs(path):
+        ast.parse(program.code)
+
+
+NAME = re.compile(r"\b(?:jcc|jaxccomp)\.([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)(?![\w/-])")
+# Modules that are run, groups of entry points, and files.
+NO_NAMES = {"algorithms", "backends", "bench", "cli", "codecs.tensors", "rst", "trace.merged"}
+
+
+@pytest.mark.parametrize("path", pages.PATHS)
+def test_names_of_the_documentation_exist(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for name in sorted(set(NAME.findall(text))):
+        value = jaxccomp
+        for part in name.split("."):
+            if {name, name.split(".")[0]} & NO_NAMES or isinstance(value, type):
+                break  # the fields of instances are no attributes of their class
+            value = getattr(value, part)
+
+
+INDEX = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+
+
+def test_each_page_is_in_the_index_once():
+    listed = re.findall(r"^(?:[^<\n]*<)?([a-z_/A-Z]+)>?$", INDEX, re.MULTILINE)
+    there = [path.removeprefix("docs/").removesuffix(".md") for path in pages.PATHS[1:]]
+    assert sorted(set(there) - {"index"} - set(listed)) == []
+    assert len(set(listed)) == len(listed)
+
+
+def test_each_public_name_is_in_the_reference(tmp_path, monkeypatch):
+    """docs/conf.py writes the pages of the reference, which name each public name once."""
+    spec = importlib.util.spec_from_file_location("conf", ROOT / "docs/conf.py")
+    conf = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conf)
+    monkeypatch.setattr(conf, "HERE", tmp_path)
+    conf.write_api()
+    modules = {"jaxccomp": jaxccomp}
+    modules |= {name: importlib.import_module(f"jaxccomp.{name}") for name in conf.MODULES}
+    assert {name for name in jaxccomp.__all__ if name in modules} == set(conf.MODULES) - {"comm"}
+    for page, module in modules.items():
+        text = (tmp_path / "api" / f"{page}.rst").read_text(encoding="utf-8")
+        documented = re.findall(r"^\.\. auto(?:class|exception|function|data):: (\w+)$", text, re.M)
+        assert len(set(documented)) == len(documented)
+        names = getattr(module, "__all__", documented)
+        assert set(documented) == {name for name in names if name not in conf.MODULES}
+        assert documented, page
+
+
+def anchors(path):
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
+
+
+@pytest.mark.parametrize("path", [*pages.PATHS, "docs/results/README.md"])
+def test_links_lead_to_files_and_headings(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        if name.startswith(("http", "api/")):
+            continue  # docs/conf.py writes the pages of the API
+        target = (ROOT / path).parent / name if name else ROOT / path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_page_of_debugging_has_texts_of_the_program():
+    """The first column of its table has parts of errors."""
+    sources = [*(ROOT / "jaxccomp").rglob("*.py"), *(ROOT / "csrc").rglob("*.cc")]
+    sources += (ROOT / "xla_ffi").rglob("*.cc")
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    texts = re.sub(r'"\s*f?"', "", texts)  # adjacent literals are one text
+    page = (ROOT / "docs/debugging.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    phrases = re.findall(r"`([^`]+)`", "\n".join(re.findall(r"^\| ([^|]+) \|", page, re.M)))
+    parts = [part.strip() for phrase in phrases for part in phrase.split("...")]
+    parts = [part for part in parts if not re.search(r"\d|=", part)]
+    assert len(parts) >= 7
+    for part in parts:
+        assert part in texts, part
+
+
+@pytest.mark.slow
+def test_site_is_built_without_warnings(tmp_path):
+    for name in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(name, reason="needs the extra 'docs'")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", ROOT / "docs", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

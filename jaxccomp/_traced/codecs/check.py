@@ -30,9 +30,9 @@ class Report:
       dtype: of the values.
       ratio: bytes of the values / bytes of the payload, for 10007 values.
       exact: whether all decoded values equal the encoded values.
-      contraction: the minimum of 1 - |x - decode(encode(x))|^2 / |x|^2 over kinds of values, for
-        random codecs of its mean over keys. Above 0, error feedback sends all values eventually;
-        the nearer to 1, the sooner (Karimireddy et al. 2019).
+      contraction: the minimum of ``1 - |x - decode(encode(x))|^2 / |x|^2`` over kinds of values,
+        for random codecs of its mean over keys. Above 0, error feedback sends all values
+        eventually; the nearer to 1, the sooner (Karimireddy et al. 2019).
       unbiased: whether the mean of decoded values over keys equals the encoded values.
     """
 

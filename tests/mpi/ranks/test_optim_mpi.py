@@ -165,3 +165,28 @@ def test_a_step_in_one_call(world, how):
     everyone = np.asarray(jcc.allgather(params["w"]))
     assert (everyone == everyone[0]).all()
     assert (np.asarray(jcc.allgather(jnp.float32(values[-1]))) == np.float32(values[-1])).all()
+
+
+def test_states_are_gathered_and_placed():
+    """A checkpoint has the residuals of all ranks; each rank gets its own back."""
+    world = jcc.world()
+    optimizer = optax.chain(
+        jcc.optim.allreduce_gradients(codec="int4", error_feedback=True), optax.adam(0.1)
+    )
+    params = {"w": jnp.zeros(5, jnp.float32), "b": jnp.zeros((), jnp.float32)}
+    state = optimizer.init(params)
+    mine = jax.tree.map(lambda p: jnp.full_like(p, world.rank + 1), params)
+    state = (state[0]._replace(residual=mine), *state[1:])
+    whole = jcc.optim.gather_state(state, root=world.size - 1)
+    shapes = jcc.optim.state_shapes(optimizer, params, world.size)
+    assert jax.tree.map(jnp.shape, whole) == jax.tree.map(lambda leaf: leaf.shape, shapes)
+    rows = np.arange(1, world.size + 1) if world.rank == world.size - 1 else np.zeros(world.size)
+    np.testing.assert_array_equal(whole[0].residual["b"], rows)
+
+    whole = jcc.sync.replicate(whole, root=world.size - 1)
+    placed = jcc.optim.place_state(whole)
+    jax.tree.map(np.testing.assert_array_equal, placed, state)
+    half = jcc.world().split(world.rank % 2)
+    placed = jcc.optim.place_state(whole, comm=half, op="sum")
+    total = jcc.allreduce(placed[0].residual["b"], comm=half)
+    assert float(total) == world.size * (world.size + 1) / 2  # nothing is lost
