@@ -200,7 +200,7 @@ def test_links_lead_to_files_and_headings(path):
 
 def test_the_page_of_debugging_has_texts_of_the_program():
     """The first column of its table has parts of errors."""
-    sources = [*(ROOT / "jaxccomp").rglob("*.py"), *(ROOT / "csrc").rglob("*.cc")]
+    sources = [*(ROOT / "jaxccomp").rglob("*.py"), *(ROOT / "csrc").rglob("*.[ch]*")]
     sources += (ROOT / "xla_ffi").rglob("*.cc")
     texts = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     texts = re.sub(r'"\s*f?"', "", texts)  # adjacent literals are one text
