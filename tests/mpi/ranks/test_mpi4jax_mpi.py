@@ -175,6 +175,20 @@ def test_scalars(comm, place):
     check(mpi4jax.gather(rank, root=0, comm=comm), np.arange(size) if rank == 0 else rank)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "uint64", "complex64", "bool"])
+def test_other_dtypes(comm, place, dtype):
+    rank, size = place
+    x = jnp.asarray([0, 1, rank % 2]).astype(dtype)
+    rows = jnp.stack([jnp.asarray([0, 1, each % 2]).astype(dtype) for each in range(size)])
+    check(mpi4jax.allgather(x, comm=comm), rows)
+    before, after = (rank - 1) % size, (rank + 1) % size
+    check(mpi4jax.sendrecv(x, x, before, after, comm=comm), rows[before])
+    if dtype != "bool":
+        total = mpi4jax.allreduce(x, op=MPI.SUM, comm=comm)
+        assert total.dtype == x.dtype
+        check(total, rows.sum(0))
+
+
 # MPI's logical operators return 0 or 1.
 OPERATORS = {
     "SUM": np.add,
@@ -323,7 +337,7 @@ def test_derivatives_of_allreduce_are_those_of_mpi4jax(comm, place, traced):
     value, slope = run(jax.value_and_grad(lambda x: (3 * total(x)).sum()))(x)
     check(value, (3 * sum(values(each) for each in range(size))).sum())
     check(slope, jnp.full(SHAPE, 3.0))
-    out, tangent = run(lambda x: jax.jvp(total, (x,), (jnp.ones(SHAPE),)))(x)
+    out, tangent = run(lambda x: jax.jvp(total, (x,), (jnp.ones_like(x),)))(x)
     check(tangent, jnp.full(SHAPE, float(size)))
     check(out, total(x))
     check(run(lambda x: jax.linear_transpose(total, x)(x)[0])(x), x)
