@@ -1,5 +1,6 @@
 """Programs of mpi4jax under `python -m jaxccomp.compat.mpi4jax`, which do not know jaxccomp."""
 
+import os
 import re
 
 import patience
@@ -60,7 +61,8 @@ def test_a_script(program):
 
 
 def test_a_module(program):
-    done = run("-m", program.stem, "a", PYTHONPATH=str(program.parent))
+    path = [str(program.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = run("-m", program.stem, "a", PYTHONPATH=os.pathsep.join(path))
     assert not done.error, done.output
     assert done.output.count("done __main__ ['a']") == 2, done.output
 
