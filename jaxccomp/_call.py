@@ -53,10 +53,13 @@ class Call:
     # sendrecv: the number of trailing operands that are only templates (shape, dtype) of the
     # received values. Below 0: none; received values have the shapes and dtypes of the sent ones.
     likes: int = -1
-    # recv: whether an int32[2] with the message's source and tag follows the results.
+    # recv, sendrecv: whether an int32[2] with the received message's source and tag follows the
+    # results.
     status: bool = False
     reverse: bool = False
-    # Whether the result is of invariant type along `axes` (shard_map with check_vma).
+    # Whether the result is of invariant type along `axes` (shard_map with check_vma). An allreduce
+    # between processes: whether its cotangents are equal on all ranks, because each rank
+    # differentiates the same objective; the transpose then sends nothing (compat/mpi4jax.py).
     invariant: bool = False
     ordered: bool = False
     # Whether delta bases (`ref=`) follow the operands: values that sender and receivers hold

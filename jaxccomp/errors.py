@@ -29,6 +29,10 @@ class UnknownKeywordError(UnknownNameError, TypeError):
     """An unknown keyword argument."""
 
 
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument of a type that is not allowed."""
+
+
 class UnknownAxisError(UnknownNameError, NameError):
     """An ``axis_name`` that no surrounding shard_map, pmap or vmap has."""
 

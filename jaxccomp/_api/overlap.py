@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _jax, errors
-from jaxccomp._native import engine, ffi_targets
+from jaxccomp._native import engine, platforms
 from jaxccomp._native.platforms import CPU
 
 Array = Any
@@ -231,7 +231,7 @@ def _lower(ctx: Any, *operands: Any, tokens: int, token: bool) -> Any:
         ctx.replace(
             avals_in=[avals_in[i] for i in places], avals_out=[avals_out[i] for i in outputs]
         ),
-        ffi_targets.pass_target(),
+        platforms.pass_target(),
         [operands[i] for i in places],
         {},
         alias="always",

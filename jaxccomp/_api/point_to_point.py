@@ -53,6 +53,7 @@ def sendrecv(
     tag: int = 0,
     send_tag: int | None = None,
     recv_tag: int | None = None,
+    with_status: bool = False,
     **options: Unpack[Options],
 ) -> Any:
     """Send to one rank and receive from another, at the same time.
@@ -80,9 +81,14 @@ def sendrecv(
       tag: distinguishes messages between the same ranks.
       send_tag: the tag of the sent message, if it is not ``tag``; only in program order.
       recv_tag: the tag of the received message, if it is not ``tag``; only in program order.
+        ``jaxccomp.ANY_TAG``: any. A cotangent is then sent with the tag of the sent message, and
+        received with any tag.
+      with_status: whether to return the source and tag of the received message; only in program
+        order, and with a source.
 
     Returns:
       The received values, in the shapes of ``like``, by default of ``x``; zeros without a source.
+      With a status ``(values, source, tag)``, the last two int32 scalars.
 
     Example:
       >>> n = jaxccomp.world().size                                      # doctest: +SKIP
@@ -100,10 +106,12 @@ def sendrecv(
         )
     refs = (ref, ref if recv_ref is None else recv_ref) if has_ref else ()
     call = make_call("sendrecv", has_ref=has_ref, **options).replace(
-        tag=_tag("sendrecv", tags[0]), recv_tag=_tag("sendrecv", tags[1])
+        tag=_tag("sendrecv", tags[0]),
+        recv_tag=tags[1] if _is_any_tag(tags[1]) else _tag("sendrecv", tags[1]),
     )
-    if like is not None or tags[0] != tags[1]:
-        _check_two_messages(call, "like=" if like is not None else "send_tag= and recv_tag=")
+    if like is not None or tags[0] != tags[1] or with_status:
+        given = "like=" if like is not None else "send_tag= and recv_tag="
+        _check_two_messages(call, "with_status=True" if with_status else given)
     if call.comm is None:
         return apply(_as_permute(call, dest, source), x, *refs)
     rank, size = call.comm.rank, call.size
@@ -112,7 +120,16 @@ def sendrecv(
         partner("sendrecv", "source", source, rank, size),
     )
     call = call.replace(pairs=pair)
-    return apply(call, x, *refs) if like is None else exchange(call, x, like)
+    if not with_status:
+        return apply(call, x, *refs) if like is None else exchange(call, x, like)
+    if pair[1] == -1:
+        raise errors.InvalidArgumentError(
+            "sendrecv: with_status=True needs a message, and source=None receives none."
+        )
+    _check_has_status("sendrecv", x if like is None else like)
+    call = call.replace(status=True)
+    values, status = apply(call, x, *refs) if like is None else exchange(call, x, like)
+    return values, status[0], status[1]
 
 
 @operation
@@ -181,10 +198,7 @@ def recv(
     call = _one_way_call("recv", source, "source", tag, ref, options)
     if not with_status:
         return apply(call, like, ref)
-    if all(is_float0(leaf) or not jnp.size(leaf) for leaf in jax.tree.leaves(like)):
-        raise errors.InvalidArgumentError(
-            "recv: with_status=True needs a message, and like= without values gets no message."
-        )
+    _check_has_status("recv", like)
     values, status = apply(call.replace(status=True), like, ref)
     return values, status[0], status[1]
 
@@ -206,6 +220,14 @@ def _one_way_call(
         raise errors.InvalidArgumentError(f"{collective}: {what} must be a rank, not {other!r}.")
     tag = tag if receives and _is_any_tag(tag) else _tag(collective, tag)
     return call.replace(pairs=(rank,), tag=tag, ordered=True)
+
+
+def _check_has_status(collective: str, like: Any) -> None:
+    if all(is_float0(leaf) or not jnp.size(leaf) for leaf in jax.tree.leaves(like)):
+        raise errors.InvalidArgumentError(
+            f"{collective}: with_status=True needs a message, and like= without values gets no "
+            "message."
+        )
 
 
 def _check_two_messages(call: Call, what: str) -> None:

@@ -71,7 +71,11 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
 
 
 def exchange(call: Call, tree: Any, like: Any) -> Any:
-    """Run a sendrecv that sends the leaves of ``tree`` and receives leaves like ``like``'s."""
+    """Run a sendrecv that sends the leaves of ``tree`` and receives leaves like ``like``'s.
+
+    Returns:
+      The received values; with a status a pair of values and status.
+    """
     sent = [wire for wire, _ in (_to_wire(call, leaf) for leaf in jax.tree.leaves(tree))]
     sent = [wire for wire in sent if not _is_empty(call, wire)]
     leaves, treedef = jax.tree.flatten(like)
@@ -79,11 +83,13 @@ def exchange(call: Call, tree: Any, like: Any) -> Any:
     received = [i for i, (wire, _) in enumerate(pairs) if not _is_empty(call, wire)]
     operands = [*sent, *(pairs[i][0] for i in received)]
     moved = bind(with_likes(call, len(sent), len(received)), operands) if operands else []
+    status = moved.pop() if call.status else None
     arrived = dict(zip(received, moved, strict=True))
-    return jax.tree.unflatten(
+    values = jax.tree.unflatten(
         treedef,
         [restore(arrived.get(i, wire)) for i, (wire, restore) in enumerate(pairs)],
     )
+    return (values, status) if call.status else values
 
 
 def _references(call: Call, tree: Any, ref: Any) -> list[Array]:

@@ -19,7 +19,6 @@ from jaxccomp._jax.axes import (
     varying,
     varying_of,
 )
-from jaxccomp._jax.distributed import distributed_client, stored
 from jaxccomp._jax.equations import (
     CHECKPOINTS,
     COND,
@@ -47,7 +46,15 @@ from jaxccomp._jax.equations import (
     shard_map_of,
     while_of,
 )
-from jaxccomp._jax.events import Executed, on_callback_error, on_compiled, on_loaded, profiled
+from jaxccomp._jax.events import (
+    Executed,
+    distributed_client,
+    on_callback_error,
+    on_compiled,
+    on_loaded,
+    profiled,
+    stored,
+)
 from jaxccomp._jax.lowering import (
     avals_in,
     avals_out,

@@ -1,4 +1,4 @@
-"""Reports by JAX while a program runs: compilations, executed operations, failed callbacks."""
+"""JAX's runtime: compilations, executed operations, failed callbacks, and its key-value store."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from jaxccomp._jax.internals import uses
 callback = internals.module("jax._src.callback")
 debugging = internals.module("jax._src.debugging")
 dispatch = internals.module("jax._src.dispatch")
+distributed = internals.module("jax._src.distributed")
 monitoring = internals.module("jax.monitoring")
 serialize_executable = internals.module("jax.experimental.serialize_executable")
 
@@ -218,3 +219,27 @@ def _executed(folder: str) -> list[Executed]:
         end = ends[name].popleft() if ends[name] else begin + event["dur"]
         found.append(Executed(name, at(begin), at(end)))
     return found
+
+
+# --- The key-value store of jax.distributed -------------------------------------------------------
+
+
+@uses("jax.distributed")
+def distributed_client() -> Any:
+    """Return the client of the key-value store; None before ``jax.distributed.initialize()``."""
+    return distributed.global_state.client
+
+
+@uses("jax.distributed")
+def stored(client: Any, key: str, seconds: float) -> bytes | None:
+    """Return the value of a key of ``client``'s store; None if not set within ``seconds``.
+
+    Raises:
+      jax.errors.JaxRuntimeError: when the store cannot be reached.
+    """
+    try:
+        return client.blocking_key_value_get_bytes(key, max(int(seconds * 1000), 1))
+    except jax.errors.JaxRuntimeError as error:
+        if "DEADLINE_EXCEEDED" in str(error).split(":", 1)[0]:
+            return None
+        raise

@@ -23,7 +23,6 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from jaxccomp._jax import (
     axes,
-    distributed,
     equations,
     events,
     internals,
@@ -789,7 +788,7 @@ def profiles() -> None:
 
 def key_value_store() -> None:
     """The client of jax.distributed is found, and a missing key is no error."""
-    client = distributed.distributed_client()
+    client = events.distributed_client()
     _expect(client is None or hasattr(client, "key_value_set_bytes"), f"the client is {client!r}")
     library = internals.module("jaxlib._jax")
     with socket.socket() as free:
@@ -799,9 +798,9 @@ def key_value_store() -> None:
     client = library.get_distributed_runtime_client(address, 0, init_timeout=10)
     client.connect()
     try:
-        _expect_equal("the value of a missing key", distributed.stored(client, "key", 0.001), None)
+        _expect_equal("the value of a missing key", events.stored(client, "key", 0.001), None)
         client.key_value_set_bytes("key", b"value")
-        _expect_equal("the value of a key", distributed.stored(client, "key", 1), b"value")
+        _expect_equal("the value of a key", events.stored(client, "key", 1), b"value")
     finally:
         client.shutdown()
         service.shutdown()

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxccomp import _jax, codecs, comm, errors
 from jaxccomp._call import Call, add_residuals, reduced_values, split_likes
-from jaxccomp._native import engine, ffi_targets, launches
+from jaxccomp._native import engine, launches, platforms
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
 from jaxccomp._primitives import composed, extensions, on_cuda, planning, wide_sums
 from jaxccomp._primitives.binding import bind
@@ -199,7 +199,8 @@ def _emit_engine(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
     # The engine needs no receive templates: the results have the same shapes and dtypes.
     values, _ = split_likes(call, operands)
     numbers = [platform.number(device.id) for group in route.groups or [] for device in group]
-    results = _shapes(_jax.avals_out(ctx), call) if call.collective == "sendrecv" else ""
+    received = list(_jax.avals_out(ctx))[: -1 if call.status else None]
+    results = _shapes(received, call) if call.collective == "sendrecv" else ""
     attributes = {
         "shapes": route.shapes,
         "recv_shapes": results,
@@ -213,7 +214,7 @@ def _emit_engine(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
         sent = _sent(call, _jax.avals_in(ctx))
         return _jax.lower_ffi(
             ctx,
-            ffi_targets.target(platform),  # also for backend="mpi": the engine calls MPI
+            platforms.target(platform),  # also for backend="mpi": the engine calls MPI
             operands,
             _attributes(call.replace(algorithm=extensions.algorithm_of(call, sent)), numbers)
             | attributes,

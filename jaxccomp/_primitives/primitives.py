@@ -149,4 +149,27 @@ def _transposed(row: Row, cotangents: Any, *operands: Any, call: Call) -> list[A
     return given + [_jax.zero_cotangent(x) if _jax.is_undefined(x) else None for x in references]
 
 
+def _keep_cotangent() -> Any:
+    """Make the transpose of an allreduce whose cotangents are equal on all ranks.
+
+    It is the identity and sends nothing. Its own transpose is the allreduce.
+    """
+
+    def bind_again(values: Sequence[Array], call: Call) -> list[Array]:
+        return PRIMITIVES["keep_cotangent"].bind(*values, call=call)
+
+    return _jax.new_primitive(
+        "jaxccomp_keep_cotangent",
+        abstract_eval=lambda *avals, call: (list(avals), set()),
+        jvp=lambda primals, tangents, *, call: (
+            bind_again(primals, call),
+            bind_again([_jax.instantiate(x) for x in tangents], call),
+        ),
+        transpose=lambda cts, *_, call: bind(call, [_jax.instantiate(ct) for ct in cts]),
+        batcher=lambda _, values, dims, *, call: (bind_again(values, call), dims),
+        lowering=lambda _, *operands, call: operands,
+    )
+
+
 PRIMITIVES.update({row.name: define(row) for row in ROWS})
+PRIMITIVES["keep_cotangent"] = _keep_cotangent()

@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 
 from jaxccomp import _jax
-from jaxccomp._call import Call, rows, split_likes, with_likes
+from jaxccomp._call import ANY_TAG, Call, rows, split_likes, with_likes
 from jaxccomp._native import algorithms
-from jaxccomp._primitives.binding import bind
+from jaxccomp._primitives.binding import PRIMITIVES, bind
 from jaxccomp._traced import stacked
 
 Array = Any
@@ -44,6 +44,8 @@ def bcast(call: Call, cts: Cotangents) -> list[Array]:
 
 
 def allreduce(call: Call, cts: Cotangents) -> list[Array]:
+    if call.invariant and call.comm is not None:
+        return PRIMITIVES["keep_cotangent"].bind(*cts, call=call.of_cotangents())
     if call.invariant:
         return _vary(call, _unmean(call, cts))
     return _bind(call, cts)
@@ -86,17 +88,24 @@ def permute(call: Call, cts: Cotangents) -> list[Array]:
 
 
 def sendrecv(call: Call, cts: Cotangents) -> list[Array]:
-    return _bind(call, cts, pairs=call.pairs[::-1], tag=call.recv_tag, recv_tag=call.tag)
+    return _bind(_turned(call), cts)
+
+
+def _turned(call: Call) -> Call:
+    """Return a sendrecv with destination and source exchanged.
+
+    The tags are exchanged as well. With ANY_TAG the tag of the received message is not known, so
+    all ranks keep the tags of their messages.
+    """
+    tags = (call.tag, call.recv_tag)
+    tag, recv_tag = tags if call.recv_tag == ANY_TAG else tags[::-1]
+    return call.replace(pairs=call.pairs[::-1], tag=tag, recv_tag=recv_tag)
 
 
 def exchange(call: Call, cts: Cotangents, operands: Sequence[Any]) -> list[Any]:
     """Transpose a sendrecv with different shapes: return the cotangents of all its operands."""
     sent, likes = split_likes(call, operands)
-    back = with_likes(
-        call.replace(pairs=call.pairs[::-1], tag=call.recv_tag, recv_tag=call.tag),
-        len(likes),
-        len(sent),
-    )
+    back = with_likes(_turned(call), len(likes), len(sent))
     avals = map(_jax.aval_of, sent)
     given = _bind(back, [*cts, *(jnp.zeros(aval.shape, aval.dtype) for aval in avals)])
     undefined = _jax.is_undefined

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxccomp import _jax, config, errors
-from jaxccomp._native import engine, ffi_targets, launches, platforms
+from jaxccomp._native import engine, launches, platforms
 from jaxccomp._runtime import environment, kv_store, leave, peer_info, shared_files, ucx
 from jaxccomp._runtime import mpi as _mpi
 from jaxccomp._runtime.world import World
@@ -139,7 +139,7 @@ def complete(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:
         core.check_launches(launches.launch_place)
     state.no_cuda = peer_info.who_lacks_cuda(rows)
     set_hosts(core, state, rows)
-    ffi_targets.register()
+    platforms.register_targets()
     leave.at_exit()
 
 

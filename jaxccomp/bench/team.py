@@ -81,8 +81,8 @@ class Team:
         """A jitted collective, or a sendrecv along a ring of all ranks."""
         if name != "sendrecv":
             return self.collective(name, "auto", codec)
-        around = {"dest": (self.rank + 1) % self.size, "source": (self.rank - 1) % self.size}
-        return jax.jit(lambda x: self._jcc.sendrecv(x, codec=codec, **around))
+        dest, source = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        return jax.jit(lambda x: self._jcc.sendrecv(x, dest=dest, source=source, codec=codec))
 
     def sent_bytes(self, call: Callable[[], Any]) -> tuple[int, Any]:
         """The bytes that a call sends to other processes, and its result."""

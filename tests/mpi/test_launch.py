@@ -28,11 +28,12 @@ FILES = [
     "test_custom_schedules_mpi.py",
     "test_observed_mpi.py",
     "test_wide_sums_mpi.py",
+    "test_mpi4jax_mpi.py",
 ]
 # These compile much, and do not depend on the number of ranks.
 ON_TWO_RANKS = ("test_outer_mpi.py", "test_bad_steps_mpi.py", "test_toolkit_mpi.py")
 # The same; `make test-all` runs them on all numbers of ranks.
-SELDOM_ON_OTHERS = ("test_optim_mpi.py", "test_custom_schedules_mpi.py")
+SELDOM_ON_OTHERS = ("test_optim_mpi.py", "test_custom_schedules_mpi.py", "test_mpi4jax_mpi.py")
 # Tests that depend on the number of ranks.
 ON_THREE_RANKS = (
     *("test_contract_mpi.py", "test_messages.py"),

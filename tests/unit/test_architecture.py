@@ -77,6 +77,7 @@ LAYERS = (
     {"ops", "lax", "__main__"},
     {"optim", "plan", "sync"},
     {"__init__"},
+    {"compat"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
@@ -287,7 +288,7 @@ def test_no_file_sees_itself_through_others():
 def test_the_top_sheets_are_small():
     for graph in (structure.rooms(PYTHON), structure.rooms(CPP)):
         assert len(graph) < 30
-        assert sum(map(len, graph.values())) < 112
+        assert sum(map(len, graph.values())) < 115
 
 
 def test_cycles_are_found():

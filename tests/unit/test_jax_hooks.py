@@ -20,7 +20,6 @@ import jaxccomp as jcc
 from jaxccomp import _jax, errors
 from jaxccomp._jax import (
     axes,
-    distributed,
     equations,
     events,
     hooks,
@@ -151,9 +150,7 @@ REMOVALS = {
             jax.profiler, "TraceAnnotation", lambda name: contextlib.nullcontext()
         ),
     ],
-    "jax.distributed": [
-        lambda patch: change(patch, distributed, "distributed", global_state=_REMOVED)
-    ],
+    "jax.distributed": [lambda patch: change(patch, events, "distributed", global_state=_REMOVED)],
     "unknown values": [lambda patch: patch.setattr(primitives, "_TEXTS_OF_DEPENDENCE", ())],
 }
 

@@ -281,6 +281,45 @@ def test_the_status_of_a_named_source(ordered):
         assert (int(source), int(tag)) == (1, 12)
 
 
+@pytest.mark.parametrize("likes", [False, True])
+def test_sendrecv_with_any_tag_and_a_status(ordered, likes):
+    rank, n = ordered.rank, ordered.size
+    after, before = (rank + 1) % n, (rank - 1) % n
+    size = 3 + rank if likes else 3
+    other = 3 + before if likes else 3
+
+    @jax.jit
+    def exchange(x):
+        return jcc.sendrecv(
+            x,
+            after,
+            before,
+            like=values(0, other) if likes else None,
+            send_tag=rank,
+            recv_tag=jcc.ANY_TAG,
+            with_status=True,
+            comm=ordered,
+        )
+
+    got, source, tag = exchange(values(rank, size))
+    check(got, before, other)
+    assert source.dtype == tag.dtype == jnp.int32 and source.shape == tag.shape == ()
+    assert (int(source), int(tag)) == (before, before)
+
+
+def test_gradient_of_sendrecv_with_any_tag(ordered):
+    """The cotangent goes back with the tag of the sent message."""
+    rank, n = ordered.rank, ordered.size
+    after, before = (rank + 1) % n, (rank - 1) % n
+
+    def loss(x):
+        tags = {"send_tag": rank, "recv_tag": jcc.ANY_TAG}
+        got, _, _ = jcc.sendrecv(x, after, before, with_status=True, comm=ordered, **tags)
+        return (rank + 1) * got.sum()
+
+    np.testing.assert_array_equal(jax.jit(jax.grad(loss))(jnp.ones(3)), np.full(3, after + 1.0))
+
+
 def test_anybody_and_somebody(ordered):
     """Receives with ANY_SOURCE alternate with receives from a named rank."""
     if ordered.rank == 1:
@@ -301,6 +340,13 @@ def test_anybody_and_somebody(ordered):
         (
             lambda x, c: jcc.sendrecv(x, jcc.ANY_SOURCE, 0, comm=c),
             ("sendrecv", f"dest={jcc.ANY_SOURCE} "),
+        ),
+        (lambda x, c: jcc.sendrecv(x, 0, 0, with_status=True), ("with_status=True", "ordered()")),
+        (lambda x, c: jcc.sendrecv(x, 0, 0, recv_tag=jcc.ANY_TAG), ("recv_tag=", "ordered()")),
+        (lambda x, c: jcc.sendrecv(x, 0, 0, send_tag=jcc.ANY_TAG, comm=c), ("sendrecv", "tag")),
+        (
+            lambda x, c: jcc.sendrecv(x, 0, None, with_status=True, comm=c),
+            ("with_status=True", "source=None"),
         ),
         (lambda x, c: jcc.send(x, 0, tag=jcc.ANY_TAG, comm=c), ("send", "tag")),
         (lambda x, c: jcc.recv(x, jcc.ANY_TAG, comm=c), ("recv", "source=")),
