@@ -57,6 +57,7 @@ def main(dist: str, folder: str, *pythons: str) -> int:
             _check(
                 wheel, extra, python, here / f"{tag}-{extra or 'none'}", _without_compilers(here)
             )
+    print("All wheels work.")
     return 0
 
 
