@@ -9,8 +9,10 @@ the rest of the backward pass. Error feedback adds the codec's error to the next
 program trains without compression and with it, and compares the two.
 """
 
+import argparse
 import pathlib
 import sysconfig
+from typing import Any
 
 import digits
 import flax.linen as nn
@@ -26,7 +28,7 @@ class Block(nn.Module):
     """A transformer layer: causal attention and two dense layers."""
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x: jax.Array) -> jax.Array:
         """Maps x of shape (batch, length, features) to the same shape."""
         mask = nn.make_causal_mask(x[..., 0])
         x = x + nn.SelfAttention(num_heads=4)(nn.LayerNorm()(x), mask)
@@ -41,7 +43,7 @@ class Transformer(nn.Module):
     depth: int
 
     @nn.compact
-    def __call__(self, text):
+    def __call__(self, text: jax.Array) -> jax.Array:
         """Logits of the byte after each byte of text, which has shape (batch, length)."""
         places = self.param("places", nn.initializers.normal(0.02), (text.shape[1], self.features))
         x = nn.Embed(256, self.features)(text) + places
@@ -50,33 +52,37 @@ class Transformer(nn.Module):
         return nn.Dense(256)(nn.LayerNorm()(x))
 
 
-def library():
+def library() -> np.ndarray:
     """The bytes of Python's standard library, in the order of file names."""
     files = sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     return np.frombuffer(b"\n".join(file.read_bytes() for file in files[:100]), np.uint8)
 
 
-def windows(text, begins, length):
+def windows(text: np.ndarray, begins: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Pieces of the text, and for each of their bytes the next one."""
     pieces = text[begins[:, None] + np.arange(length + 1)].astype(np.int32)
     return pieces[:, :-1], pieces[:, 1:]
 
 
-def train(world, options, how):
+def train(
+    world: jcc.Communicator, options: argparse.Namespace, how: dict[str, Any]
+) -> digits.Results:
     """Yields after every epoch the training loss and the accuracy on held-out text."""
     text = library()
     training, test = text[: -len(text) // 10], text[-len(text) // 10 :]
     random = np.random.default_rng(world.rank)
     model = Transformer(options.features, options.depth)
 
-    def loss_of(params, x, y):
-        return optax.softmax_cross_entropy_with_integer_labels(model.apply(params, x), y).mean()
+    def loss_of(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        losses = optax.softmax_cross_entropy_with_integer_labels(model.apply(params, x), y)
+        return jnp.mean(losses)
 
     @jax.jit
-    def accuracy(params, x, y):
-        return jcc.allreduce(jnp.mean(model.apply(params, x).argmax(-1) == y), "mean")
+    def accuracy(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        logits = jnp.asarray(model.apply(params, x))
+        return jcc.allreduce(jnp.mean(logits.argmax(-1) == y), "mean")
 
-    def batch(part, count):
+    def batch(part: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         begins = random.integers(0, len(part) - options.length - 1, count)
         return windows(part, begins, options.length)
 
@@ -92,7 +98,7 @@ def train(world, options, how):
         yield {"loss": jnp.stack(losses).mean(), "accuracy": accuracy(params, *others)}
 
 
-def main():
+def main() -> None:
     """Trains without compression and with it."""
     parser = digits.parser(__doc__, codec="int8")
     parser.add_argument("--steps", type=int, default=50, help="of an epoch (%(default)s)")

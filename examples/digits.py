@@ -4,6 +4,8 @@ import argparse
 import socket
 import time
 import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -13,8 +15,11 @@ import jaxccomp as jcc
 from jaxccomp import stats
 from jaxccomp.launch import report_throughput
 
+Results = Iterator[dict[str, Any]]  # after every epoch
+Train = Callable[[jcc.Communicator, Any, int, dict[str, Any]], Results]
 
-def parser(program, codec):
+
+def parser(program: str, codec: str) -> argparse.ArgumentParser:
     """A parser with the options of all examples; ``codec`` is the default of ``--codec``."""
     options = argparse.ArgumentParser(description=program.splitlines()[0])
     options.add_argument("--codec", default=codec, help="of the second run (%(default)s)")
@@ -24,7 +29,7 @@ def parser(program, codec):
     return options
 
 
-def data_parallel(program, train):
+def data_parallel(program: str, train: Train) -> None:
     """The main function of an example that trains without compression and with it.
 
     Args:
@@ -32,15 +37,15 @@ def data_parallel(program, train):
       train: called as ``train(world, data, width, how)``; returns an iterator for `compare`.
         ``how`` are arguments of `jaxccomp.optim.allreduce_gradients`.
     """
-    options = parser(program, codec="int8")
-    options.add_argument("--no-error-feedback", action="store_true")
-    options.add_argument("--algorithm", default="auto", help="of the second run (%(default)s)")
-    options.add_argument(
+    arguments = parser(program, codec="int8")
+    arguments.add_argument("--no-error-feedback", action="store_true")
+    arguments.add_argument("--algorithm", default="auto", help="of the second run (%(default)s)")
+    arguments.add_argument(
         "--throughput",
         action="store_true",
         help="train only once, with the codec, and tell `jaxccomp tune` the images per second",
     )
-    options = options.parse_args()
+    options = arguments.parse_args()
     how = {
         "codec": options.codec,
         "error_feedback": not options.no_error_feedback,
@@ -58,7 +63,7 @@ def data_parallel(program, train):
     compare(world, options.epochs, programs)
 
 
-def load(world, batch):
+def load(world: jcc.Communicator, batch: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """This rank's share of the images, for training and for the test.
 
     Returns:
@@ -80,7 +85,7 @@ def load(world, batch):
     return train, test
 
 
-def throughput(epochs, data, program):
+def throughput(epochs: int, data: Any, program: Results) -> None:
     """Trains with ``program``, and reports this rank's images per second."""
     (_, labels), _ = data
     for epoch, results in zip(range(epochs + 1), program, strict=False):
@@ -91,7 +96,9 @@ def throughput(epochs, data, program):
     report_throughput(epochs * labels.size / (time.perf_counter() - start))
 
 
-def compare(world, epochs, programs):
+def compare(
+    world: jcc.Communicator, epochs: int, programs: Mapping[str, Callable[[], Results]]
+) -> None:
     """Trains with each of ``programs``; rank 0 prints a table with a row for each.
 
     Args:
@@ -108,6 +115,7 @@ def compare(world, epochs, programs):
             row = {key: float(value) for key, value in results.items()}
             # Do not count the first epoch, in which ranks wait for each other to compile.
             first = first or stats.get().total
+        assert first is not None
         done = stats.get().total
         row["MiB sent"] = done.remote_bytes / 2**20
         row["ms/epoch"] = 1e3 * (done.seconds - first.seconds) / max(epochs - 1, 1)

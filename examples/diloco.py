@@ -11,6 +11,8 @@ then travel over UCX (docs/jax_distributed.md).
 """
 
 import argparse
+from collections.abc import Iterator
+from typing import Any
 
 import byte_transformer
 import jax
@@ -21,7 +23,7 @@ import optax
 import jaxccomp as jcc
 
 
-def outer_steps(options):
+def outer_steps(options: argparse.Namespace) -> jcc.optim.Outer:
     """The outer optimizer that ``--form`` names."""
     if options.form == "sparse_loco":
         return jcc.optim.sparse_loco(density=options.density)
@@ -29,7 +31,7 @@ def outer_steps(options):
     return make(codec=options.codec, error_feedback=True)
 
 
-def train(world, options):
+def train(world: jcc.Communicator, options: argparse.Namespace) -> Iterator[tuple[jax.Array, Any]]:
     """Yields the loss and the parameters after every outer step."""
     text = byte_transformer.library()
     random = np.random.default_rng(world.rank)
@@ -37,16 +39,18 @@ def train(world, options):
     optimizer = optax.adamw(2e-3)
 
     @jax.jit
-    def inner_step(params, state, x, y):
-        def loss_of(params):
+    def inner_step(
+        params: Any, state: Any, x: jax.Array, y: jax.Array
+    ) -> tuple[Any, Any, jax.Array]:
+        def loss_of(params: Any) -> jax.Array:
             logits = model.apply(params, x)
-            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+            return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, y))
 
         loss, grads = jax.value_and_grad(loss_of)(params)
         updates, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, updates), state, loss
 
-    def batch():
+    def batch() -> tuple[np.ndarray, np.ndarray]:
         begins = random.integers(0, len(text) - options.length - 1, options.batch)
         return byte_transformer.windows(text, begins, options.length)
 
@@ -59,7 +63,7 @@ def train(world, options):
     if options.form == "streaming":
         streaming = jcc.optim.Streaming(outer, options.every, fragments=3, delay=options.delay)
     step = jax.jit(outer.step)
-    state = (streaming or outer).init(params)
+    state: Any = (streaming or outer).init(params)
     for number in range(options.outer_steps):
         losses = []
         for _ in range(options.every):
@@ -74,7 +78,7 @@ def train(world, options):
         yield jnp.stack(losses).mean(), params
 
 
-def main():
+def main() -> None:
     """Trains, and prints a line for each outer step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     forms = ["diloco", "local_sgd", "sparse_loco", "streaming"]
@@ -99,10 +103,10 @@ def main():
     for number, (loss, params) in enumerate(train(world, options), 1):
         jax.block_until_ready(params)  # wait until everything has been sent
         sent = jcc.stats.get().total.sent_bytes - before
-        loss = float(jcc.allreduce(loss, "mean"))
+        mean = float(jcc.allreduce(loss, "mean"))
         before = jcc.stats.get().total.sent_bytes
         if world.rank == 0:
-            print(f"outer step {number}: loss {loss:.3f}, sent {sent} bytes", flush=True)
+            print(f"outer step {number}: loss {mean:.3f}, sent {sent} bytes", flush=True)
     rows = jcc.allgather(jnp.concatenate([x.ravel() for x in jax.tree.leaves(params)]))
     print(f"rank {world.rank}: the same on all ranks: {bool((rows == rows[:1]).all())}")
     if world.rank == 0:

@@ -13,6 +13,9 @@ replicated, and their gradients averaged.
 The program trains without compression and with it, and compares the two.
 """
 
+import argparse
+from typing import Any
+
 import digits
 import jax
 import jax.numpy as jnp
@@ -24,7 +27,7 @@ import jaxccomp as jcc
 NUMBERS = 8  # per example
 
 
-def clicks(count, tables, rows):
+def clicks(count: int, tables: int, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Numbers, categories and clicks of ``count`` examples, the same on all ranks.
 
     Frequencies of categories follow Zipf's law; each category makes a click more or less likely.
@@ -37,7 +40,7 @@ def clicks(count, tables, rows):
     return numbers, categories, (score > 0).astype(np.float32)
 
 
-def dense(key, *sizes):
+def dense(key: jax.Array, *sizes: int) -> list[tuple[jax.Array, jax.Array]]:
     """Parameters of a perceptron with these layer sizes."""
     keys = jax.random.split(key, len(sizes))
     normal = jax.nn.initializers.he_normal()
@@ -45,7 +48,7 @@ def dense(key, *sizes):
     return [(normal(k, (a, b)), jnp.zeros(b)) for k, a, b in pairs]
 
 
-def perceptron(layers, x):
+def perceptron(layers: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
     """The output of a perceptron, without a nonlinearity at the end."""
     for kernel, bias in layers[:-1]:
         x = jax.nn.relu(x @ kernel + bias)
@@ -53,12 +56,12 @@ def perceptron(layers, x):
     return x @ kernel + bias
 
 
-def tables_of(rank, ranks, options):
+def tables_of(rank: int, ranks: int, options: argparse.Namespace) -> np.ndarray:
     """The numbers of a rank's tables."""
     return np.arange(rank, options.tables, ranks)
 
 
-def init(world, options):
+def init(world: jcc.Communicator, options: argparse.Namespace) -> dict[str, Any]:
     """Parameters: "shared" ones, the same on all ranks, and this rank's "own" tables."""
     keys = jax.random.split(jax.random.key(0), 3)
     width, features, tables = options.width, options.features, options.tables
@@ -72,7 +75,14 @@ def init(world, options):
     return {"shared": shared, "own": rows}
 
 
-def logits_of(params, numbers, categories, world, options, codec):
+def logits_of(
+    params: Any,
+    numbers: jax.Array,
+    categories: jax.Array,
+    world: jcc.Communicator,
+    options: argparse.Namespace,
+    codec: str | None,
+) -> jax.Array:
     """Logits of this rank's examples.
 
     Args:
@@ -90,23 +100,27 @@ def logits_of(params, numbers, categories, world, options, codec):
     counts = [[batch * tables] * world.size for tables in held]
     arrived = jcc.alltoallv(found.reshape(-1, features), counts, codec=codec)
     blocks = jnp.split(arrived, np.cumsum(batch * np.array(held))[:-1])
-    vectors = [block.reshape(batch, -1, features) for block in blocks]
+    parts = [block.reshape(batch, -1, features) for block in blocks]
 
     bottom = perceptron(params["shared"]["bottom"], numbers)
-    vectors = jnp.concatenate([bottom[:, None], *vectors], axis=1)
+    vectors = jnp.concatenate([bottom[:, None], *parts], axis=1)
     products = jnp.einsum("bif,bjf->bij", vectors, vectors)
     first, second = np.triu_indices(vectors.shape[1], 1)
     top = jnp.concatenate([bottom, products[:, first, second]], axis=1)
     return perceptron(params["shared"]["top"], top)[:, 0]
 
 
-def train(world, data, options, codec):
+def train(
+    world: jcc.Communicator, data: Any, options: argparse.Namespace, codec: str | None
+) -> digits.Results:
     """Yields loss and accuracy after every epoch."""
     batches, test = data
 
-    def loss_of(params, numbers, categories, clicked):
+    def loss_of(
+        params: Any, numbers: jax.Array, categories: jax.Array, clicked: jax.Array
+    ) -> jax.Array:
         logits = logits_of(params, numbers, categories, world, options, codec)
-        return optax.sigmoid_binary_cross_entropy(logits, clicked).mean()
+        return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, clicked))
 
     # The objective is the mean over ranks. The transpose of alltoallv has already summed a table's
     # gradient over all ranks' examples: only divide it by the number of ranks.
@@ -120,8 +134,8 @@ def train(world, data, options, codec):
     optimizer = optax.chain(gradients, optax.adam(2e-3))
 
     @jax.jit
-    def train_epoch(params, state):
-        def step(carry, batch):
+    def train_epoch(params: Any, state: Any) -> tuple[Any, Any, jax.Array]:
+        def step(carry: Any, batch: Any) -> tuple[Any, jax.Array]:
             params, state = carry
             loss, grads = jax.value_and_grad(loss_of)(params, *batch)
             updates, state = optimizer.update(grads, state, params)
@@ -131,7 +145,7 @@ def train(world, data, options, codec):
         return params, state, jcc.allreduce(losses.mean(), "mean")
 
     @jax.jit
-    def accuracy(params):
+    def accuracy(params: Any) -> jax.Array:
         numbers, categories, clicked = test
         logits = logits_of(params, numbers, categories, world, options, codec)
         return jcc.allreduce(jnp.mean((logits > 0) == clicked), "mean")
@@ -143,7 +157,7 @@ def train(world, data, options, codec):
         yield {"loss": loss, "accuracy": accuracy(params)}
 
 
-def load(world, options):
+def load(world: jcc.Communicator, options: argparse.Namespace) -> tuple[Any, Any]:
     """This rank's training batches and test batch."""
     tests = 500
     steps = 4000 // (options.batch * world.size)
@@ -152,7 +166,7 @@ def load(world, options):
     categories = categories[:, tables_of(world.rank, world.size, options)]
     split = steps * options.batch * world.size
 
-    def shares(begin, end, batch):
+    def shares(begin: int, end: int, batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         mine = slice(world.rank * batch, (world.rank + 1) * batch)
         by_step = [
             x[begin:end].reshape(-1, world.size * batch, *x.shape[1:])
@@ -163,7 +177,7 @@ def load(world, options):
     return shares(0, split, options.batch), [x[0] for x in shares(split, count, tests)]
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
     """The program's options."""
     parser = digits.parser(__doc__, codec="bf16")
     parser.add_argument("--tables", type=int, default=6, help="of all ranks (%(default)s)")
@@ -172,7 +186,7 @@ def parser():
     return parser
 
 
-def main():
+def main() -> None:
     """Trains without compression and with it."""
     options = parser().parse_args()
     world = jcc.init()

@@ -13,25 +13,34 @@ Each rank has its own experts, whose gradients are not averaged; all other gradi
 program trains without compression and with it, and compares the two.
 """
 
+import argparse
 import functools
+from typing import Any
 
 import digits
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 
 import jaxccomp as jcc
 
 
-class Expert(nnx.Param):
+class Expert(nnx.Param[jax.Array]):
     """Parameters of this rank's own experts."""
 
 
 class MixtureOfExperts(nnx.Module):
     """A mixture of feed-forward layers (experts), some on each rank."""
 
-    def __init__(self, world, options, codec, rngs):
+    def __init__(
+        self,
+        world: jcc.Communicator,
+        options: argparse.Namespace,
+        codec: str | None,
+        rngs: nnx.Rngs,
+    ) -> None:
         self.ranks, self.local = world.size, options.experts
         self.top, self.capacity = options.top, options.capacity
         self.exchange = functools.partial(jcc.alltoall, codec=codec)
@@ -43,7 +52,7 @@ class MixtureOfExperts(nnx.Module):
         self.up = Expert(normal(keys[0], (local, features, width)))
         self.down = Expert(normal(keys[1], (local, width, features)))
 
-    def __call__(self, tokens):
+    def __call__(self, tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The experts' results for tokens (count, features), the balance loss, fraction dropped."""
         experts = self.ranks * self.local
         slots = int(self.capacity * self.top * len(tokens) / experts) + 1
@@ -71,7 +80,13 @@ class MixtureOfExperts(nnx.Module):
 class Network(nnx.Module):
     """Patches, a mixture of experts with a residual connection, and a dense layer."""
 
-    def __init__(self, world, options, codec, rngs):
+    def __init__(
+        self,
+        world: jcc.Communicator,
+        options: argparse.Namespace,
+        codec: str | None,
+        rngs: nnx.Rngs,
+    ) -> None:
         features = options.features
         self.embed = nnx.Linear(4, features, rngs=rngs)
         self.position = nnx.Param(0.02 * jax.random.normal(rngs.params(), (16, features)))
@@ -79,7 +94,7 @@ class Network(nnx.Module):
         self.experts = MixtureOfExperts(world, options, codec, rngs)
         self.head = nnx.Linear(16 * features, 10, rngs=rngs)
 
-    def __call__(self, images):
+    def __call__(self, images: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Logits of a batch of images, the balance loss, and the fraction of dropped tokens."""
         patches = images.reshape(-1, 4, 2, 4, 2).swapaxes(2, 3).reshape(-1, 16, 4)
         x = self.embed(patches) + self.position[...]
@@ -88,7 +103,9 @@ class Network(nnx.Module):
         return self.head((tokens + more).reshape(len(images), -1)), balance, dropped
 
 
-def loss_of(model, images, labels):
+def loss_of(
+    model: Network, images: jax.Array, labels: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The mean cross entropy of a batch plus the weighted balance loss; and values to print."""
     logits, balance, dropped = model(images)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
@@ -96,11 +113,13 @@ def loss_of(model, images, labels):
 
 
 @nnx.jit
-def train_epoch(model, optimizer, batches):
+def train_epoch(
+    model: Network, optimizer: nnx.Optimizer[Network], batches: Any
+) -> dict[str, jax.Array]:
     """Trains on all batches; returns means over all ranks."""
 
     @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
-    def step(state, batch):
+    def step(state: Any, batch: Any) -> Any:
         model, optimizer = state
         grads, seen = nnx.grad(loss_of, has_aux=True)(model, *batch)
         optimizer.update(model, grads)
@@ -111,12 +130,14 @@ def train_epoch(model, optimizer, batches):
 
 
 @nnx.jit
-def accuracy(model, images, labels):
+def accuracy(model: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
     """The accuracy over all ranks' test images."""
     return jcc.allreduce(jnp.mean(model(images)[0].argmax(-1) == labels), "mean")
 
 
-def train(world, data, options, codec):
+def train(
+    world: jcc.Communicator, data: Any, options: argparse.Namespace, codec: str | None
+) -> digits.Results:
     """Yields loss, accuracy and the fraction of dropped tokens after every epoch."""
     batches, test = data
     model = Network(world, options, codec, nnx.Rngs(0))
@@ -144,12 +165,14 @@ def train(world, data, options, codec):
         }
 
 
-def load(world, options):
+def load(
+    world: jcc.Communicator, options: argparse.Namespace
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """This rank's training batches and test images."""
     return digits.load(world, options.batch)
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
     """The program's options."""
     parser = digits.parser(__doc__, codec="bf16|lossless")
     parser.add_argument("--features", type=int, default=32, help="of a token (%(default)s)")
@@ -159,7 +182,7 @@ def parser():
     return parser
 
 
-def main():
+def main() -> None:
     """Trains without compression and with it."""
     options = parser().parse_args()
     world = jcc.init()

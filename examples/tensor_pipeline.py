@@ -15,8 +15,10 @@ All ranks run the same program, between processes or, with --mesh, along the axe
 devices. It trains without compression and with it, and compares the two.
 """
 
+import argparse
 import functools
-import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import byte_transformer
 import digits
@@ -29,6 +31,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxccomp as jcc
 
+Exchange = Callable[[jax.Array], jax.Array]
 # How each parameter's axes are divided; the first axis is the layers.
 OWN = {
     "qkv": P("stage", None, None, "part"),
@@ -39,7 +42,7 @@ OWN = {
 SPECS = {"own": OWN, "shared": {"embed": P(), "places": P(), "readout": P()}}
 
 
-class Ranks(typing.NamedTuple):
+class Ranks(NamedTuple):
     """The numbers of stages and parts, and keyword arguments that select groups of ranks.
 
     Attributes:
@@ -52,17 +55,17 @@ class Ranks(typing.NamedTuple):
 
     stages: int
     parts: int
-    of_stage: dict
-    of_part: dict
-    everyone: dict
+    of_stage: dict[str, Any]
+    of_part: dict[str, Any]
+    everyone: dict[str, Any]
 
 
-def init(options):
+def init(options: argparse.Namespace) -> dict[str, Any]:
     """The parameters of all ranks."""
     features, width, heads, depth = options.features, options.width, options.heads, options.depth
     random = np.random.default_rng(0)
 
-    def normal(scale, *shape):
+    def normal(scale: float, *shape: int) -> np.ndarray:
         return (scale * random.standard_normal(shape)).astype(np.float32)
 
     of_features, size = features**-0.5, features // heads
@@ -81,13 +84,13 @@ def init(options):
     }
 
 
-def normalized(x):
+def normalized(x: jax.Array) -> jax.Array:
     """Normalises the last axis to mean 0 and variance 1."""
     x = x - x.mean(-1, keepdims=True)
     return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)
 
 
-def layer(x, weights, all_tokens, added_up):
+def layer(x: jax.Array, weights: Any, all_tokens: Exchange, added_up: Exchange) -> jax.Array:
     """A transformer layer: causal attention and two dense layers.
 
     Args:
@@ -105,7 +108,9 @@ def layer(x, weights, all_tokens, added_up):
     return x + added_up(hidden @ weights["down"])
 
 
-def logits_of(params, text, place, ranks, codec):
+def logits_of(
+    params: Any, text: jax.Array, place: Any, ranks: Ranks, codec: str | None
+) -> jax.Array:
     """Logits of this rank's tokens of each micro-batch; only meaningful in the last stage.
 
     Args:
@@ -119,27 +124,29 @@ def logits_of(params, text, place, ranks, codec):
     stages, parts = ranks.stages, ranks.parts
     batches, batch, mine = text.shape
 
-    def all_tokens(x):
+    def all_tokens(x: jax.Array) -> jax.Array:
         whole = jcc.allgather(x, codec=codec, **ranks.of_stage)
         return jnp.moveaxis(whole, 0, 1).reshape(batch, parts * mine, -1)
 
-    def added_up(x):
+    def added_up(x: jax.Array) -> jax.Array:
         rows = jnp.moveaxis(x.reshape(batch, parts, mine, -1), 1, 0)
         return jcc.reduce_scatter(rows, codec=codec, **ranks.of_stage)
 
-    def stage(x):
-        def body(x, weights):
+    def stage(x: jax.Array) -> jax.Array:
+        def body(x: jax.Array, weights: Any) -> tuple[jax.Array, None]:
             return layer(x, weights, all_tokens, added_up), None
 
         return jax.lax.scan(body, x, params["own"])[0]
 
-    to_next = functools.partial(
-        jcc.sendrecv,
-        dest=lambda rank: rank + 1 if rank + 1 < stages else None,
-        source=lambda rank: rank - 1 if rank else None,
-        codec=codec,
-        **ranks.of_part,
-    )
+    def to_next(x: jax.Array) -> Any:
+        return jcc.sendrecv(
+            x,
+            dest=lambda rank: rank + 1 if rank + 1 < stages else None,
+            source=lambda rank: rank - 1 if rank else None,
+            codec=codec,
+            **ranks.of_part,
+        )
+
     shared = params["shared"]
     places = jax.lax.dynamic_slice_in_dim(shared["places"], part * mine, mine)
     begun = shared["embed"][text] + places
@@ -155,7 +162,9 @@ def logits_of(params, text, place, ranks, codec):
     return jnp.stack(results)
 
 
-def programs_of(ranks, optimizer, codec):
+def programs_of(
+    ranks: Ranks, optimizer: Any, codec: str | None
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The functions of a rank: a training epoch, and a test.
 
     Both take this rank's parameters and the numbers of its stage and part. These numbers must be
@@ -163,7 +172,13 @@ def programs_of(ranks, optimizer, codec):
     remove an operation there for which other ranks wait.
     """
 
-    def seen_by_last(params, place, text, following, measure):
+    def seen_by_last(
+        params: Any,
+        place: Any,
+        text: jax.Array,
+        following: jax.Array,
+        measure: Callable[[jax.Array, jax.Array], jax.Array],
+    ) -> jax.Array:
         """This rank's share of a mean over all tokens; zero except in the last stage."""
         stage, part = place
         mine = text.shape[2] // ranks.parts
@@ -174,8 +189,8 @@ def programs_of(ranks, optimizer, codec):
         values = measure(logits, own(following))
         return jnp.where(stage == ranks.stages - 1, values.sum(), 0.0) / text.size
 
-    def epoch(params, state, place, batches):
-        def step(carry, batch):
+    def epoch(params: Any, state: Any, place: Any, batches: Any) -> tuple[Any, Any, jax.Array]:
+        def step(carry: Any, batch: Any) -> tuple[Any, jax.Array]:
             params, state = carry
             # The objective is the sum of all ranks' shares. For "own" parameters, the transposes of
             # the collectives already give the full gradient; "shared" ones need a sum over ranks.
@@ -189,7 +204,7 @@ def programs_of(ranks, optimizer, codec):
         (params, state), losses = jax.lax.scan(step, (params, state), batches)
         return params, state, jcc.allreduce(losses.mean(), **ranks.everyone)
 
-    def accuracy(params, place, text, following):
+    def accuracy(params: Any, place: Any, text: jax.Array, following: jax.Array) -> jax.Array:
         right = seen_by_last(
             params, place, text, following, lambda logits, y: logits.argmax(-1) == y
         )
@@ -198,7 +213,9 @@ def programs_of(ranks, optimizer, codec):
     return epoch, accuracy
 
 
-def train(world, data, options, codec):
+def train(
+    world: jcc.Communicator, data: Any, options: argparse.Namespace, codec: str | None
+) -> digits.Results:
     """Yields loss and accuracy after every epoch; communicates between processes."""
     stages, parts = divided(options, world.size)
     stage, part = divmod(world.rank, parts)
@@ -206,7 +223,7 @@ def train(world, data, options, codec):
     ranks = Ranks(stages, parts, {"comm": of_stage}, {"comm": of_part}, {"comm": world})
     shares = {"stage": (stages, stage), "part": (parts, part)}
 
-    def own(x, spec):
+    def own(x: np.ndarray, spec: P) -> jax.Array:
         for axis, name in enumerate(spec):
             if name:
                 count, number = shares[name]
@@ -225,7 +242,9 @@ def train(world, data, options, codec):
     )
 
 
-def train_on_mesh(world, data, options, codec):
+def train_on_mesh(
+    world: jcc.Communicator, data: Any, options: argparse.Namespace, codec: str | None
+) -> digits.Results:
     """Like `train`, along the axes of a mesh of all devices of all processes."""
     del world
     stages, parts = divided(options, jax.device_count())
@@ -250,8 +269,8 @@ def train_on_mesh(world, data, options, codec):
         transform_non_params=lambda _: P(),
     )
 
-    def along(program, in_specs, out_specs):
-        def placed(params, *others):
+    def along(program: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+        def placed(params: Any, *others: Any) -> Any:
             place = [jax.lax.axis_index(axis) for axis in mesh.axis_names]
             *state, values = others
             return program(params, *state, place, *values)
@@ -273,14 +292,16 @@ def train_on_mesh(world, data, options, codec):
     )
 
 
-def epochs(epoch, accuracy, params, state):
+def epochs(
+    epoch: Callable[..., Any], accuracy: Callable[[Any], jax.Array], params: Any, state: Any
+) -> digits.Results:
     """Yields loss and accuracy for `digits.compare`."""
     while True:
         params, state, loss = epoch(params, state)
         yield {"loss": loss, "accuracy": accuracy(params)}
 
 
-def divided(options, size):
+def divided(options: argparse.Namespace, size: int) -> tuple[int, int]:
     """The numbers of stages, and of ranks of a stage; exits if the options do not fit ``size``."""
     parts = options.tensor or (2 if size % 2 == 0 else 1)
     if parts < 1 or size % parts:
@@ -296,14 +317,14 @@ def divided(options, size):
     return stages, parts
 
 
-def load(world, options):
+def load(world: jcc.Communicator, options: argparse.Namespace) -> tuple[Any, Any]:
     """Micro-batches for training and for the test, the same on all ranks."""
     del world
     text = byte_transformer.library()
     training, test = text[: -len(text) // 10], text[-len(text) // 10 :]
     random = np.random.default_rng(0)
 
-    def pieces(part, *shape):
+    def pieces(part: np.ndarray, *shape: int) -> tuple[np.ndarray, ...]:
         begins = random.integers(0, len(part) - options.length - 1, int(np.prod(shape)))
         x, y = byte_transformer.windows(part, begins, options.length)
         return tuple(each.reshape(*shape, options.length) for each in (x, y))
@@ -312,7 +333,7 @@ def load(world, options):
     return pieces(training, options.steps, *shape), pieces(test, *shape)
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
     """The program's options."""
     parser = digits.parser(__doc__, codec="bf16")
     parser.add_argument("--tensor", type=int, help="ranks of a stage (2 where they are even)")
@@ -326,7 +347,7 @@ def parser():
     return parser
 
 
-def main():
+def main() -> None:
     """Trains without compression and with it."""
     options = parser().parse_args()
     world = jcc.init()

@@ -14,6 +14,7 @@ The game: a state is 32 numbers; a hidden rule maps it to the right one of 8 act
 import argparse
 import itertools
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from jaxccomp import sync
 STATES, ACTIONS = 32, 8
 
 
-def init_policy(width):
+def init_policy(width: int) -> dict[str, Any]:
     """Weights of a network with two hidden layers."""
     normal = jax.nn.initializers.lecun_normal()
     sizes = [STATES, width, width, ACTIONS]
@@ -37,7 +38,7 @@ def init_policy(width):
     }
 
 
-def logits_of(params, states):
+def logits_of(params: Any, states: jax.Array) -> jax.Array:
     """Logits of each action, for states (batch, STATES)."""
     for i in range(len(params)):
         layer = params[f"layer{i}"]
@@ -47,7 +48,7 @@ def logits_of(params, states):
 
 
 @jax.jit
-def play(params, key):
+def play(params: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """A batch of states, the actions that the policy draws for them, and their rewards."""
     state_key, action_key = jax.random.split(key)
     states = jax.random.normal(state_key, (256, STATES))
@@ -57,7 +58,7 @@ def play(params, key):
     return states, actions, rewards
 
 
-def policy_loss(params, seen):
+def policy_loss(params: Any, seen: Any) -> jax.Array:
     """The loss of REINFORCE: rewards above their mean make an action likelier."""
     states, actions, rewards = seen
     chosen = jax.nn.log_softmax(logits_of(params, states))
@@ -65,7 +66,7 @@ def policy_loss(params, seen):
     return -jnp.mean((rewards - rewards.mean()) * chosen)
 
 
-def train(world, group, options):
+def train(world: jcc.Communicator, group: jcc.Communicator, options: argparse.Namespace) -> None:
     """Learns from the batches of this trainer's actors, and publishes the weights."""
     ordered = world.duplicate("batches").ordered()
     params = init_policy(options.width)
@@ -73,7 +74,7 @@ def train(world, group, options):
     state = optimizer.init(params)
 
     @jax.jit
-    def update(params, state, seen):
+    def update(params: Any, state: Any, seen: Any) -> tuple[Any, Any]:
         seen = jax.tree.map(lambda *batches: jnp.concatenate(batches), *seen)
         grads = jcc.allreduce(jax.grad(policy_loss)(params, seen), op="mean", comm=group)
         updates, state = optimizer.update(grads, state)
@@ -105,12 +106,12 @@ def train(world, group, options):
         )
 
 
-def actors_of(world, trainer, options):
+def actors_of(world: jcc.Communicator, trainer: int, options: argparse.Namespace) -> range:
     """The ranks that send to this trainer."""
     return range(options.trainers + trainer, world.size, options.trainers)
 
 
-def act(world, options):
+def act(world: jcc.Communicator, options: argparse.Namespace) -> None:
     """Plays with the latest weights, batch after batch."""
     ordered = world.duplicate("batches").ordered()
     trainer = (world.rank - options.trainers) % options.trainers
@@ -127,7 +128,7 @@ def act(world, options):
     print(f"rank {world.rank}: weights are {1e3 * np.median(ages):.1f} ms old", flush=True)
 
 
-def main():
+def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trainers", type=int, default=1, help="ranks that train")
@@ -140,6 +141,7 @@ def main():
         parser.error(f"of {world.size} ranks 1 to {world.size // 2} can train")
     trains = world.rank < options.trainers
     group = world.split(int(trains))
+    assert group is not None  # every rank is in one of the groups
     if trains:
         train(world, group, options)
     else:

@@ -22,6 +22,14 @@ from jaxccomp._runtime import join as _join
 from jaxccomp._runtime import mpi as _mpi
 from jaxccomp._runtime import world as _world
 
+__all__ = [
+    "Communicator",
+    "hosts",
+    "init",
+    "is_initialized",
+    "world",
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Communicator:
@@ -45,6 +53,13 @@ class Communicator:
             raise errors.CommunicatorError(
                 f"communicator {self.name!r} lists a process twice: {self.processes}."
             )
+
+    def __repr__(self) -> str:
+        # Does not join other processes: the rank is None before `init`, and on non-members.
+        process = None if _state is None else _state.process
+        rank = self.processes.index(process) if process in self.processes else None
+        order = "" if self.order == "spmd" else f", order={self.order!r}"
+        return f"Communicator(name={self.name!r}, rank={rank}, size={self.size}{order})"
 
     @property
     def size(self) -> int:

@@ -18,6 +18,14 @@ from jaxccomp import errors
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
+__all__ = [
+    "Option",
+    "get",
+    "options",
+    "override",
+    "set",
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:

@@ -12,6 +12,33 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 
+__all__ = [
+    "ArgumentTypeError",
+    "BackendError",
+    "CodecError",
+    "CollectiveError",
+    "CommunicatorError",
+    "CorruptDataError",
+    "CutOffError",
+    "EngineUnavailableError",
+    "InitializationError",
+    "InvalidArgumentError",
+    "JaxHookError",
+    "JaxHookWarning",
+    "JaxccompError",
+    "LaunchError",
+    "MissingPackageError",
+    "NameTakenError",
+    "NotDifferentiableError",
+    "ScheduleError",
+    "SyncError",
+    "UnknownAxisError",
+    "UnknownKeywordError",
+    "UnknownNameError",
+    "UnsupportedDTypeError",
+    "of",
+]
+
 
 class JaxccompError(Exception):
     """Base class of all errors that jaxccomp raises itself."""

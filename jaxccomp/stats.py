@@ -17,6 +17,16 @@ from collections.abc import Mapping
 from jaxccomp import errors
 from jaxccomp._native import engine, terminal
 
+__all__ = [
+    "CallLog",
+    "LoggedCall",
+    "OperationStats",
+    "Stats",
+    "get",
+    "log",
+    "reset",
+]
+
 _COMBINE = {"peak_bytes": max, "bound_bytes": max}
 
 

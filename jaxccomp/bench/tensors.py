@@ -23,11 +23,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+__all__ = [
+    "Training",
+    "flat",
+    "save",
+    "train",
+]
+
 WIDTH, LAYERS, HEADS, CONTEXT, BATCH = 192, 4, 4, 64, 8
 INIT = nn.initializers.normal(0.02)  # usual for language models
 
 
-class Block(nn.Module):
+class _Block(nn.Module):
     """Attention and a feed-forward layer, each after a layer normalisation."""
 
     @nn.compact
@@ -44,7 +51,7 @@ class Block(nn.Module):
         return x + nn.Dense(WIDTH, dtype=jnp.bfloat16, kernel_init=INIT)(nn.gelu(h))
 
 
-class Model(nn.Module):
+class _Model(nn.Module):
     """Next-byte prediction; computes in bfloat16."""
 
     @nn.compact
@@ -54,8 +61,8 @@ class Model(nn.Module):
         place = nn.Embed(CONTEXT, WIDTH, dtype=jnp.bfloat16, embedding_init=INIT)
         x = x + place(jnp.arange(text.shape[1]))
         mask = nn.make_causal_mask(text)
-        for _ in range(LAYERS):
-            x = Block()(x, mask)
+        for layer in range(LAYERS):
+            x = _Block(name=f"Block_{layer}")(x, mask)
         return nn.Dense(256, dtype=jnp.bfloat16, kernel_init=INIT)(
             nn.LayerNorm(dtype=jnp.bfloat16)(x)
         )
@@ -88,11 +95,11 @@ class Training:
 
     def __init__(self, seed: int = 0) -> None:
         """Initialises weights and draws text from a seed."""
-        self.model = Model()
+        self.model: Any = _Model()
         self._batches = _batches(seed)
-        self.first = next(self._batches)[:, :-1]
+        self.first: np.ndarray = next(self._batches)[:, :-1]
         self._optimizer = optax.inject_hyperparams(optax.adamw)(learning_rate=0.0)
-        self.master = self.model.init(jax.random.key(seed), self.first)["params"]
+        self.master: Any = self.model.init(jax.random.key(seed), self.first)["params"]
         self.state: Any = self._optimizer.init(self.master)
         self._jitted = jax.jit(self._step)
 

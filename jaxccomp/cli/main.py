@@ -9,8 +9,10 @@ from importlib import import_module
 from typing import Any
 
 from jaxccomp import errors
+from jaxccomp._native.version import __version__
 from jaxccomp.launch import signals
 
+_PROG = "python -m jaxccomp"
 # Modules of this folder, and classes for commands of a few lines: docstring, add_arguments() and
 # run(). Only the one that is called is imported: `run` starts without JAX.
 _COMMANDS = {
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     called = [name for name in given[:1] if name in _COMMANDS]
     modules = {name: _loaded(name) for name in called or _COMMANDS}
     signals.raise_keyboard_interrupt()
-    parser = argparse.ArgumentParser(prog="python -m jaxccomp", description=__doc__)
+    parser = argparse.ArgumentParser(prog=_PROG, description=__doc__)
+    parser.add_argument("--version", action="version", version=f"jaxccomp {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in modules.items():
         summary = module.__doc__.splitlines()[0]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import pathlib
+import subprocess
 import sys
+from collections.abc import Mapping
 
 from jaxccomp import errors
-from jaxccomp.launch import gpus, job, mpiexec, mps, placement, signals
+from jaxccomp.launch import gpus, job, lines, mpiexec, mps, placement, signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         default="",
         metavar="A,B:4",
-        help="hosts, optionally with a number of ranks each (default: this machine)",
+        help="hosts, optionally with a number of ranks each (default: the hosts of Slurm's "
+        "allocation, otherwise this machine)",
     )
     parser.add_argument(
         "--transport",
@@ -65,6 +69,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log-dir", metavar="D", help="also write rank-N.txt there, one per rank")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after S seconds")
+    parser.add_argument(
+        "--max-restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="when a rank fails, start all ranks again with the same arguments, at most N times "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m"
+    )
     parser.add_argument("script", help="a Python program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
 
@@ -72,7 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the job; returns the exit status of the first rank that failed."""
     _check(arguments)
-    hosts = mpiexec.slots(_names(arguments.hosts), arguments.ranks)
+    hosts = mpiexec.slots(_names(arguments.hosts) or _allocated_hosts(), arguments.ranks)
+    if arguments.mps and hosts:
+        raise errors.InvalidArgumentError(
+            f"--mps starts the MPS of this machine only. With several hosts, start `{mps.CONTROL} "
+            "-d` on each host and omit --mps: CUDA finds the daemon."
+        )
     found = gpus.Found((), "") if hosts else gpus.find()
     settings = placement.Settings(
         gpus=None if hosts else found.gpus,
@@ -91,21 +111,67 @@ def run(arguments: argparse.Namespace) -> int:
             service = stack.enter_context(mps.running(used))
             mps.tell(service, _say)
             settings = placement.with_service(settings, service.gpus, service.environment)
-        outcome = job.run(
-            job.Job(
-                ranks=arguments.ranks,
-                program=[arguments.script, *arguments.arguments],
-                settings=settings,
-                hosts=hosts,
-                environment=_variables(arguments.env),
-                timeout_seconds=arguments.timeout,
-                transport=arguments.transport,
-                log_dir=pathlib.Path(arguments.log_dir) if arguments.log_dir else None,
-            )
+        first = job.Job(
+            ranks=arguments.ranks,
+            program=[*["-m"][: arguments.module], arguments.script, *arguments.arguments],
+            settings=settings,
+            hosts=hosts,
+            environment=_variables(arguments.env),
+            timeout_seconds=arguments.timeout,
+            transport=arguments.transport,
+            log_dir=pathlib.Path(arguments.log_dir) if arguments.log_dir else None,
         )
-    if outcome.error:
-        _say(outcome.error)
+        outcome = _run(first, arguments.max_restarts)
     return outcome.status
+
+
+def _run(first: job.Job, max_restarts: int) -> job.Outcome:
+    """Runs the job, again if a rank has failed; returns the last outcome."""
+    restarts = 0
+    while True:
+        outcome = job.run(dataclasses.replace(first, restarts=restarts))
+        if outcome.error:
+            _say(outcome.error)
+        if not outcome.by_ranks or restarts == max_restarts:
+            return outcome
+        restarts += 1
+        rank = "an unknown rank" if outcome.rank is None else f"rank {outcome.rank}"
+        _say(
+            f"{rank} {lines.described(outcome.status)} in attempt {restarts}: all {first.ranks} "
+            f"ranks are started again, attempt {restarts + 1} of at most {max_restarts + 1}"
+        )
+
+
+def _allocated_hosts(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The hosts of Slurm's allocation; none outside an allocation, or if it is this host alone.
+
+    Raises:
+      InvalidArgumentError: if srun has started several processes of this command.
+      LaunchError: if the hosts cannot be listed.
+    """
+    count = environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if int(count) > 1:
+        raise errors.InvalidArgumentError(
+            f"srun has started {count} processes of this command, and each would start all ranks. "
+            "Call `python -m jaxccomp run` once, in the batch script and without srun; or let srun "
+            "start the ranks: `srun python PROGRAM`."
+        )
+    nodes = environ.get("SLURM_JOB_NODELIST", "")
+    # SLURMD_NODENAME is set on nodes of the allocation, not on the login node of `salloc`.
+    if not nodes or nodes == environ.get("SLURMD_NODENAME"):
+        return []
+    try:
+        listed = subprocess.run(
+            ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise errors.LaunchError(
+            f"Slurm has allocated the hosts {nodes}, but scontrol does not list them ({error}). "
+            "Give them with --hosts; --hosts localhost runs all ranks on this machine."
+        ) from None
+    hosts = listed.stdout.split()
+    _say(f"ranks run on the hosts of Slurm's allocation: {', '.join(hosts)}")
+    return hosts
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -117,13 +183,14 @@ def _check(arguments: argparse.Namespace) -> None:
         raise errors.InvalidArgumentError(
             "--thread-percentage is a setting of MPS: give --mps as well."
         )
-    if arguments.mps and arguments.hosts:
+    if arguments.max_restarts < 0:
         raise errors.InvalidArgumentError(
-            f"--mps starts the MPS of this machine only. With --hosts, start `{mps.CONTROL} -d` on "
-            "each host and omit --mps: CUDA finds the daemon."
+            f"--max-restarts must be at least 0, not {arguments.max_restarts}."
         )
-    if not arguments.hosts and not os.path.isfile(arguments.script):
-        raise errors.InvalidArgumentError(f"there is no file {arguments.script!r} to run.")
+    if not arguments.module and not arguments.hosts and not os.path.isfile(arguments.script):
+        raise errors.InvalidArgumentError(
+            f"there is no file {arguments.script!r} to run. For a module, give -m before its name."
+        )
 
 
 def _check_gpus(

@@ -42,7 +42,7 @@ class Job:
 
     Attributes:
       ranks: the number of ranks.
-      program: the script that each rank runs, and its arguments.
+      program: the script that each rank runs, or "-m" and a module, and its arguments.
       settings: where ranks are placed.
       hosts: ``name:ranks``; empty for this machine.
       python: the interpreter whose mpi4py selects the MPI.
@@ -51,6 +51,7 @@ class Job:
       log_dir: a folder for ``rank-N.txt``, one file per rank.
       transport: "mpi" or "ucx". With "ucx" ranks need no MPI: they meet at a coordinator on the
         first host, and ssh starts them on other hosts.
+      restarts: how often the job has been started before; its logs are then appended to.
     """
 
     ranks: int
@@ -62,15 +63,24 @@ class Job:
     timeout_seconds: float | None = None
     log_dir: pathlib.Path | None = None
     transport: str = "mpi"
+    restarts: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The result of a job: an exit status, and the reason if it is not 0."""
+    """The result of a job.
+
+    Attributes:
+      status: its exit status.
+      error: the reason if the status is not 0.
+      rank: the rank that failed first, if one failed and is known.
+      by_ranks: whether a rank failed. Not set by deadlines, signals and hosts that do not answer.
+    """
 
     status: int
     error: str = ""
-    rank: int | None = None  # the rank that failed first
+    rank: int | None = None
+    by_ranks: bool = False
 
     @property
     def interrupted(self) -> bool:
@@ -209,7 +219,7 @@ class _Run:
                 text += "and no rank has said why: MPI itself, or one that called MPI_Abort"
             else:
                 text += f"as rank {self.aborted} called MPI_Abort"
-            why = Outcome(status, text, self.aborted)
+            why = Outcome(status, text, self.aborted, by_ranks=True)
         elif why.rank is None:  # the deadline, or a signal
             return why
         said = "".join(f"\n  {line}" for line in self.last[why.rank])
@@ -219,10 +229,11 @@ class _Run:
         folder = self.job.log_dir
         if folder is None:
             return []
+        mode = "a" if self.job.restarts else "w"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             return [
-                open(folder / f"rank-{rank}.txt", "w", encoding="utf-8")
+                open(folder / f"rank-{rank}.txt", mode, encoding="utf-8")
                 for rank in range(self.job.ranks)
             ]
         except OSError as error:
@@ -325,7 +336,7 @@ class _Run:
     def _ended(self, rank: int, status: int) -> None:
         if status:
             text = f"rank {rank} {lines.described(status)}; all ranks were ended"
-            self._end(Outcome(status, text, rank), signal.SIGTERM)
+            self._end(Outcome(status, text, rank, by_ranks=True), signal.SIGTERM)
             return
         self.done.add(rank)
         if len(self.done) == self.job.ranks:

@@ -1,4 +1,4 @@
-"""Runs a script as ``python SCRIPT ARGUMENT...`` does, and reports a failure to the launcher.
+"""Runs a script or ``-m MODULE`` as Python does, and reports a failure to the launcher.
 
 With mpi4py, a rank that raises an exception waits at exit in MPI_Finalize for all other ranks, and
 they wait for its messages: a deadlock. The rank therefore reports its failure before exit, and the
@@ -13,17 +13,21 @@ _RANK = os.getpid()
 
 
 def main() -> None:
-    """Run the script of the command line in a new module ``__main__``."""
+    """Run the program of the command line in a new module ``__main__``."""
     del sys.argv[0]
-    script = sys.argv[0]
-    if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
     sys.excepthook = _hook
-    with open(script, "rb") as file:
-        code = compile(file.read(), script, "exec")
     module = types.ModuleType("__main__")
-    module.__file__ = script
     module.__dict__["__builtins__"] = __builtins__
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        code = _module_code(module)
+    else:
+        script = sys.argv[0]
+        if not sys.flags.safe_path:
+            sys.path[0] = os.path.dirname(os.path.realpath(script))
+        with open(script, "rb") as file:
+            code = compile(file.read(), script, "exec")
+        module.__file__ = script
     # Keep this module alive: its functions are called at the end.
     sys.modules["jaxccomp_program"] = sys.modules["__main__"]
     sys.modules["__main__"] = module
@@ -35,9 +39,39 @@ def main() -> None:
         raise
 
 
+def _module_code(main: types.ModuleType) -> types.CodeType:
+    """Return the code of the module ``sys.argv[0]``; set the attributes of ``main`` as Python does.
+
+    ``sys.argv[0]`` becomes the module's file, and the working folder is searched for modules.
+    """
+    import importlib.abc  # scripts do not need these modules
+    import importlib.util
+
+    name = sys.argv[0]
+    if not sys.flags.safe_path:
+        sys.path[0] = os.getcwd()
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            name = f"{name}.__main__"
+            spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module's package fails to import another module
+        spec = None
+    loader = None if spec is None else spec.loader
+    code = loader.get_code(name) if isinstance(loader, importlib.abc.InspectLoader) else None
+    if spec is None or code is None:
+        what = "is a package without __main__.py" if name != sys.argv[0] else "is not found"
+        sys.exit(f"{sys.executable}: module {sys.argv[0]!r} {what}")
+    main.__spec__, main.__loader__, main.__package__ = spec, loader, spec.parent
+    main.__file__ = sys.argv[0] = spec.origin or name
+    return code
+
+
 def _hook(kind: type, value: BaseException, trace: types.TracebackType | None) -> None:
-    if trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next and trace.tb_next.tb_next  # omit this file's two frames
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next  # the traceback is the program's own
     value.__traceback__ = trace
     sys.__excepthook__(kind, value, trace)
     # The launcher forwarded the Ctrl-C: no report needed.

@@ -121,8 +121,8 @@ class Streaming:
         self._step = jax.jit(self._outer_step, static_argnames="comm")
         self._mix = jax.jit(functools.partial(_mix, mixing))
         self._exchanges: dict[int, _Exchange] = {}
-        self.exchange_seconds = 0.0
-        self.waited_seconds = 0.0
+        self.exchange_seconds: float = 0.0
+        self.waited_seconds: float = 0.0
 
     def init(self, params: Any) -> StreamingState:
         """Return the first state, without communication; all ranks pass the same ``params``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from jaxccomp import errors
 from jaxccomp._native.algorithms import Problem
@@ -48,15 +49,15 @@ class Builder:
     def __init__(self, rank: int, problem: Problem):
         assert problem.chunk_bytes is not None
         self.rank = rank
-        self.ranks = problem.ranks
-        self.root = problem.root
-        self.block_bytes = problem.block_bytes
-        self.chunk_bytes = problem.chunk_bytes
-        self.encoded = problem.encoded
-        self.feedback = problem.feedback
-        self.reverse = problem.reverse
-        self.lane = 0
-        self._tasks: list[tuple] = []
+        self.ranks: int = problem.ranks
+        self.root: int = problem.root
+        self.block_bytes: int = problem.block_bytes
+        self.chunk_bytes: int = problem.chunk_bytes
+        self.encoded: bool = problem.encoded
+        self.feedback: bool = problem.feedback
+        self.reverse: bool = problem.reverse
+        self.lane: int = 0
+        self._tasks: list[tuple[Any, ...]] = []
         self._scratch: list[tuple[int, int]] = []
         self._code: list[tuple[int, int]] = []
         self._encoded = 0
@@ -245,7 +246,7 @@ class Builder:
             return [self.decode(dst, came, after)]
         return _numbers(after) if came == dst else [self.copy(dst, came, after)]
 
-    def rows(self) -> tuple[list[tuple], list[tuple[int, int]], list[tuple[int, int]]]:
+    def rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[int, int]], list[tuple[int, int]]]:
         """Returns tasks, scratch and code in the engine's format."""
         return self._tasks, self._scratch, self._code
 

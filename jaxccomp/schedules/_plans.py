@@ -9,7 +9,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxccomp import errors
 from jaxccomp._native import algorithms, json_files, terminal
@@ -197,7 +197,7 @@ class Plans:
             return NotImplemented
         return not diff(self, other) and self.missing == other.missing
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
         rows = [

@@ -29,10 +29,10 @@ class Versions:
 
     def __init__(self) -> None:
         """Starts without a version."""
-        self.changed = threading.Condition()
+        self.changed: threading.Condition = threading.Condition()
         self.whole: Version | None = None
-        self.failure = ""  # the error that ended the sync
-        self.closed = False
+        self.failure: str = ""  # the error that ended the sync
+        self.closed: bool = False
 
     @property
     def number(self) -> int:
@@ -46,6 +46,11 @@ class Versions:
 
     def distrust(self) -> None:
         """Invalidates the delta base after a failed exchange."""
+
+    def _complete(self, version: Version | None) -> None:
+        """Makes this the last complete version, and wakes waiters. Call it with `changed` held."""
+        self.whole = version
+        self.changed.notify_all()
 
     def end(self, failure: str = "") -> None:
         """Ends the sync and wakes its waiters."""
@@ -116,8 +121,8 @@ class Outgoing(Versions):
                 self._take_pending()
 
     def _take_pending(self) -> None:
-        self.whole, self.pending = self.pending, None
-        self.changed.notify_all()
+        version, self.pending = self.pending, None
+        self._complete(version)
 
 
 class Incoming(Versions):
@@ -155,5 +160,4 @@ class Incoming(Versions):
         with self.changed:
             self._distrusted = False
             if header.version >= self.number:
-                self.whole = version
-                self.changed.notify_all()
+                self._complete(version)

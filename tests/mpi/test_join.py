@@ -1,12 +1,17 @@
 """Joining the other processes under mpiexec."""
 
 import contextlib
+import os
 import pathlib
+import subprocess
+import sys
 
 import patience
 import pytest
 from contract.selection import ALL
+from ucx import processes
 
+from jaxccomp._runtime import ucx
 from jaxccomp.bench import launch
 from jaxccomp.launch import ports
 
@@ -42,11 +47,65 @@ def test_a_launcher_of_another_mpi_is_named(monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    import subprocess
-    import sys
-
     code = "import jaxccomp; jaxccomp.init()"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "InitializationError" in done.stderr
     assert "mpiexec" in done.stderr
+
+
+SLURM = {
+    "SLURM_JOB_ID": "42",
+    "SLURM_PROCID": "{rank}",
+    "SLURM_LOCALID": "{rank}",
+    "SLURM_NTASKS": "2",
+    "SLURM_STEP_NUM_TASKS": "2",
+}
+
+
+def test_an_error_under_slurm_names_what_joins_processes_without_mpi():
+    env = {k: v.replace("{rank}", "0") for k, v in SLURM.items()}
+    code = "import jaxccomp; jaxccomp.init()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env=processes.environment(0, 1, 0) | env,
+        capture_output=True,
+        text=True,
+        timeout=patience.seconds(60),
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert "the launcher (Slurm) started 2 processes" in last, done.stderr
+    for remedy in (
+        "jax.distributed.initialize()",
+        "JAXCCOMP_MPI=never",
+        "JAXCCOMP_TRANSPORT=ucx",
+        "pip install 'jaxccomp[ucx]'",
+    ):
+        assert remedy in last
+
+
+@pytest.mark.skipif(
+    "JAXCCOMP_LIBUCP" not in os.environ and bool(ucx.why_missing()), reason="needs UCX"
+)
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param(SLURM, id="slurm"),
+        # An MPI is started, and finds only its own process.
+        pytest.param({"PMI_RANK": "{rank}", "PMI_SIZE": "2"}, id="alone"),
+        pytest.param({"PMIX_RANK": "{rank}"}, id="pmix"),
+        pytest.param(
+            {"OMPI_COMM_WORLD_RANK": "{rank}", "OMPI_COMM_WORLD_SIZE": "2"}, id="open_mpi"
+        ),
+    ],
+)
+def test_processes_of_jax_distributed_need_no_mpi(variables):
+    """jax.distributed has joined the processes: a launcher's variables do not make them fail."""
+    worker = pathlib.Path(__file__).parents[1] / "ucx" / "program_worker.py"
+    started = processes.start(2, [str(worker), "styles"], variables)
+    texts = processes.finish(started, 120)
+    for each, text in zip(started, texts, strict=True):
+        assert each.returncode == 0, text
+        found = processes.answer(text)
+        assert found["way"] in (["local", "ucx+cma"], ["local", "ucx"])
+        assert found["sum"] == found["by_rank"] == 3

@@ -168,6 +168,74 @@ def test_plain_ranks(folder):
         assert sorted(cpu for row in rows.values() for cpu in row["cores"]) == sorted(cores)
 
 
+@pytest.mark.parametrize("name,file", [("tools.train", "train.py"), ("tools", "__main__.py")])
+def test_a_module(name, file, folder):
+    (folder / "tools").mkdir()
+    (folder / "tools" / "other.py").write_text("value = 5\n")
+    code = PROGRAM + "from .other import value\nprint(__spec__.name, __package__, value)\n"
+    (folder / "tools" / file).write_text(code)
+    status, out, err = run(folder, "run", "-n", 2, "-m", name, "", "--n", "-m")
+    assert status == 0, err
+    row = said(out)[1]
+    assert row["argv"] == [str(folder / "tools" / file), "", "--n", "-m"]
+    assert row["path"] == str(folder) and row["name"] == "__main__"
+    assert f"[1] tools.{file[:-3]} tools 5\n" in out
+
+
+@pytest.mark.parametrize(
+    "name,text",
+    [
+        ("nowhere.train", "module 'nowhere.train' is not found"),
+        ("package", "module 'package' is a package without __main__.py"),
+        ("package.fails", "No module named 'nothing_like_it'"),
+    ],
+)
+def test_a_module_that_cannot_run(name, text, folder):
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("")
+    (folder / "package" / "fails.py").write_text("import nothing_like_it\n")
+    status, out, err = run(folder, "run", "-n", 1, "-m", name)
+    assert status == 1 and text in err, err
+    assert "launch/program.py" not in err
+
+
+# Fails in the attempts before the one that its argument names.
+TRIES = """
+import os, pathlib, sys
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.Get_rank()
+MPI.COMM_WORLD.Barrier()
+attempts = pathlib.Path("attempts")
+if rank == 1:
+    with attempts.open("a") as file:
+        file.write("x")
+    if len(attempts.read_text()) < int(sys.argv[1]):
+        sys.exit(7)
+MPI.COMM_WORLD.Barrier()
+print("argument", sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("succeeds_at,status", [(2, 0), (9, 7)])
+def test_restarts(succeeds_at, status, folder):
+    (folder / "tries.py").write_text(TRIES)
+    options = ["-n", 2, "--max-restarts", 1, "--log-dir", "logs"]
+    code, out, err = run(folder, "run", *options, "tries.py", succeeds_at)
+    assert code == status, err
+    assert (folder / "attempts").read_text() == "xx"
+    again = "rank 1 ended with exit status 7 in attempt 1: all 2 ranks are started again, attempt 2"
+    assert err.count(again) == 1 and err.count("started again") == 1, err
+    log = (folder / "logs" / "rank-0.txt").read_text()
+    assert log.count(f"argument {succeeds_at}") == out.count("[0] argument 2") == (status == 0)
+
+
+def test_deadlines_and_signals_restart_nothing(folder):
+    (folder / "sleeps.py").write_text("import time\ntime.sleep(986)\n")
+    options = ["-n", 1, "--max-restarts", 3, "--timeout", 1]
+    code, _, err = run(folder, "run", *options, "sleeps.py")
+    assert code == 124 and "started again" not in err
+
+
 def test_unbound(folder):
     status, out, err = run(folder, "run", "-n", 2, "--bind-cores", "none", "program.py")
     assert status == 0, err

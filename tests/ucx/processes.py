@@ -43,15 +43,24 @@ def start(
     env: Mapping[str, str] | None = None,
     before: Sequence[str] = (),
 ) -> list[subprocess.Popen[str]]:
-    """Start processes of this Python with these arguments; `before`: a wrapper command."""
+    """Start processes of this Python with these arguments.
+
+    Args:
+      env: more variables; ``{rank}`` in a value is replaced by the process's rank.
+      before: a wrapper command.
+    """
     port = free_port()
+    more = [
+        {name: value.replace("{rank}", str(rank)) for name, value in (env or {}).items()}
+        for rank in range(ranks)
+    ]
     return [
         subprocess.Popen(
             [*before, sys.executable, "-P", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=environment(rank, ranks, port) | dict(env or {}),
+            env=environment(rank, ranks, port) | more[rank],
         )
         for rank in range(ranks)
     ]

@@ -6,6 +6,7 @@ import re
 import pytest
 from golden_errors import check_text, raises
 
+import jaxccomp
 from jaxccomp import config, errors
 from jaxccomp._native import engine
 from jaxccomp._runtime.environment import Launcher
@@ -24,6 +25,13 @@ def test_unknown_commands_are_named(name, fact, capsys):
     with pytest.raises(SystemExit):
         main.main([name])
     assert fact in capsys.readouterr().err
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main.main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"jaxccomp {jaxccomp.__version__}\n"
 
 
 def test_doctor_prints_findings_then_facts(monkeypatch, capsys):

@@ -79,6 +79,14 @@ def test_remembered_splits_are_bounded(alone):
     assert len(comm._state._serials["world"]) == _world._REMEMBERED_SPLITS
 
 
+def test_repr_has_name_rank_and_size(third_of_four):
+    assert repr(comm.Communicator("world", (0, 1, 2, 3))) == (
+        "Communicator(name='world', rank=2, size=4)"
+    )
+    others = comm.Communicator("others", (0, 3), "program")
+    assert repr(others) == "Communicator(name='others', rank=None, size=2, order='program')"
+
+
 def test_communicators_are_values():
     a, b = comm.Communicator("a", (1, 2)), comm.Communicator("a", (1, 2))
     assert a == b and hash(a) == hash(b)

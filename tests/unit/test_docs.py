@@ -114,6 +114,13 @@ def test_each_term_is_in_the_glossary_once():
             assert (ROOT / "docs" / path).exists(), path
 
 
+def test_the_citation_and_the_extras_have_the_version():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"version: {jaxccomp.__version__}\n" in citation
+    extras = (ROOT / "pyproject.toml").read_text()
+    assert set(re.findall(r"jaxccomp-cuda\d+==([^\"]+)", extras)) == {jaxccomp.__version__}
+
+
 def test_public_names_have_docstrings():
     assert set(jaxccomp.ops.__all__) <= set(jaxccomp.__all__)
     for name in jaxccomp.__all__:

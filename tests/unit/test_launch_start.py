@@ -1,4 +1,4 @@
-"""Reasons not to start a job: too little shared memory, or an earlier signal."""
+"""Reasons not to start a job: too little shared memory, an earlier signal, srun; Slurm's hosts."""
 
 import signal
 import types
@@ -6,7 +6,9 @@ import types
 import pytest
 from golden_errors import check_text
 
+from jaxccomp import errors
 from jaxccomp._runtime import environment
+from jaxccomp.cli import run
 from jaxccomp.launch import job, signals
 
 KIB = 1 << 10
@@ -63,3 +65,39 @@ def test_a_signal_that_python_has_lost(monkeypatch):
 )
 def test_commands(argv, original, right):
     assert signals.is_command(argv, original) == right
+
+
+@pytest.fixture
+def scontrol(tmp_path, monkeypatch):
+    """A scontrol that lists two hosts."""
+    script = tmp_path / "scontrol"
+    script.write_text(
+        '#!/bin/sh\n[ "$*" = "show hostnames node[1-2]" ] && printf "node1\\nnode2\\n"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+
+def test_the_hosts_of_an_allocation(scontrol, capsys):
+    hosts = run._allocated_hosts
+    both = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURMD_NODENAME": "node1"}
+    assert hosts(both) == ["node1", "node2"]
+    assert "Slurm's allocation: node1, node2" in capsys.readouterr().err
+    assert hosts({"SLURM_JOB_NODELIST": "node1", "SLURMD_NODENAME": "node1"}) == []
+    assert hosts({}) == []
+    with pytest.raises(errors.LaunchError) as caught:
+        hosts({"SLURM_JOB_NODELIST": "login[7-8]"})
+    check_text(str(caught.value), "login[7-8]", "--hosts localhost")
+
+
+def test_no_scontrol(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(errors.LaunchError, match="scontrol does not list them"):
+        run._allocated_hosts({"SLURM_JOB_NODELIST": "node1"})  # on a login node
+
+
+def test_several_processes_of_the_launcher():
+    assert run._allocated_hosts({"SLURM_STEP_NUM_TASKS": "1"}) == []
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        run._allocated_hosts({"SLURM_STEP_NUM_TASKS": "4"})
+    check_text(str(caught.value), "srun has started 4 processes", "srun python PROGRAM")

@@ -2,12 +2,16 @@
 
 import ast
 import importlib
+import pathlib
+import pydoc
+import re
 import subprocess
 import sys
 
 import pytest
 
 import jaxccomp
+from jaxccomp._native import engine
 
 
 def _names_for_type_checkers() -> dict[str, str]:
@@ -32,6 +36,67 @@ def test_type_checkers_see_the_names_that_are_imported_on_first_use():
     for name, module in found.items():
         value = getattr(importlib.import_module(module), name)
         assert getattr(jaxccomp, name) is value
+
+
+@pytest.mark.parametrize("name", [*jaxccomp._SUBMODULES, "comm", "ops"])
+def test_public_modules_list_their_names(name):
+    module = importlib.import_module(f"jaxccomp.{name}")
+    assert sorted(module.__all__) == sorted(set(module.__all__))
+    for each in module.__all__:
+        value = getattr(module, each)
+        assert not callable(value) or value.__doc__, each
+
+
+def _stub() -> dict[str, list[str]]:
+    """Returns name: arguments, of the functions and methods in the native module's stub."""
+    with open(pathlib.Path(jaxccomp.__file__).with_name("_core.pyi"), encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = []
+            for method in node.body:
+                found[f"{node.name}.{method.name}"] = [each.arg for each in method.args.args]
+        elif isinstance(node, ast.FunctionDef):
+            found[node.name] = [each.arg for each in node.args.args]
+    return found
+
+
+def _arguments(function: object) -> list[str]:
+    """Returns the arguments of a function of pybind11, of its last overload, from its docstring."""
+    line = re.findall(r"^(?:\d+\. )?(\w+\(.*) *$", function.__doc__, re.MULTILINE)[-1]
+    (definition,) = ast.parse(f"def {line}: ...").body
+    return [each.arg for each in definition.args.args]
+
+
+def test_the_stub_of_the_native_module_has_its_names():
+    """pybind11-stubgen has written it once; later functions are added by hand."""
+    core = engine.load()
+    stub = _stub()
+    names = {name for name in dir(core) if not name.startswith("__")}
+    assert {name for name in stub if "." not in name} == names
+    for name, arguments in stub.items():
+        if "." not in name and not isinstance(getattr(core, name), type):
+            assert _arguments(getattr(core, name)) == arguments, name
+    worker = core.UcxWorker
+    methods = {name for name in vars(worker) if not name.startswith("_")} | {"__init__"}
+    assert {f"UcxWorker.{name}" for name in methods} == {name for name in stub if "." in name}
+    for name in methods:
+        method = getattr(worker, name)
+        if not isinstance(method, property):
+            assert _arguments(method) == stub[f"UcxWorker.{name}"], name
+
+
+def test_help_shows_the_keywords_of_operations():
+    text = pydoc.render_doc(jaxccomp.bcast, renderer=pydoc.plaintext)
+    for keyword in (
+        "axis_name: collections.abc.Hashable",
+        "comm: jaxccomp.comm.Communicator | None = None",
+        "codec: str | ",
+        "backend: str = 'auto'",
+        "algorithm: str = 'auto'",
+    ):
+        assert keyword in text.splitlines()[2], text.splitlines()[2]
 
 
 def test_there_are_few_public_names():
