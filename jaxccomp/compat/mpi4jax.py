@@ -6,6 +6,8 @@ this module. Or a program imports it itself: ``from jaxccomp.compat import mpi4j
 All functions match in program order, as MPI does, also inside ``jit``: they run on
 ``comm.ordered()`` communicators (`jaxccomp.Communicator.ordered`). Ranks may therefore run
 different programs. docs/coming_from_mpi4jax.md lists the differences to mpi4jax.
+
+The import joins all processes of ``MPI.COMM_WORLD`` (`jaxccomp.init`), and starts JAX's backend.
 """
 
 from __future__ import annotations
@@ -670,3 +672,7 @@ class _PrivateModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 if __name__ == "mpi4jax":
     __path__: list[str] = []  # a package: it has the private modules
     sys.meta_path.append(_PrivateModules())
+
+# All ranks import the module, but not all need to run an operation before one of them waits in a
+# call of mpi4py, as in Veros on four ranks. So the processes join here.
+jcc.init()

@@ -38,6 +38,18 @@ print("done", __name__, sys.argv[1:], flush=True)
 """
 
 
+WAITS_IN_MPI4PY = """
+from mpi4py import MPI
+import jax.numpy as jnp, mpi4jax
+
+if MPI.COMM_WORLD.Get_rank() == 0:
+    x = mpi4jax.sendrecv(jnp.ones(2), jnp.zeros(2), source=0, dest=0)
+    assert x.tolist() == [1, 1]
+MPI.COMM_WORLD.Barrier()
+assert mpi4jax.allreduce(1, op=MPI.SUM) == 2
+"""
+
+
 @pytest.fixture
 def program(tmp_path):
     path = tmp_path / "mpi4jax_program.py"
@@ -78,3 +90,10 @@ def test_debug_lines(program):
                 rf"r{rank} \| {key} \| {name} done with code 0 \(\d\.\d\de[-+]\d+s\)",
                 done.output,
             )
+
+
+def test_a_rank_may_wait_in_mpi4py_before_its_first_operation(tmp_path):
+    path = tmp_path / "waits.py"
+    path.write_text(WAITS_IN_MPI4PY)
+    done = run(path, JAXCCOMP_INIT_TIMEOUT_SECONDS=f"{patience.seconds(20):g}")
+    assert not done.error, done.output
