@@ -2,8 +2,9 @@
 
     python tools/structure.py [python | cpp] [--dot FILE]
 
-A "room" is a top-level folder or module. The output lists the rooms, lowest level first, with the
-rooms that each one uses, and the cycles. --dot writes the graph of rooms for Graphviz.
+A "component" is a top-level folder or module. The output lists the components, lowest level first,
+with the components that each one uses, and the cycles. --dot writes the graph of components for
+Graphviz.
 """
 
 from __future__ import annotations
@@ -86,18 +87,18 @@ def cpp_graph() -> dict[str, set[str]]:
     return graph
 
 
-def room_of(name: str) -> str:
-    """The room of a module or a file: the first part of its name."""
+def component_of(name: str) -> str:
+    """The component of a module or a file: the first part of its name."""
     return re.split(r"[./]", name)[0]
 
 
-def rooms(graph: Graph) -> dict[str, set[str]]:
-    """The graph between rooms."""
+def components(graph: Graph) -> dict[str, set[str]]:
+    """The graph between components."""
     found: dict[str, set[str]] = {}
     for name, below in graph.items():
-        room = room_of(name)
-        found.setdefault(room, set()).update(map(room_of, below))
-        found[room].discard(room)
+        component = component_of(name)
+        found.setdefault(component, set()).update(map(component_of, below))
+        found[component].discard(component)
     return found
 
 
@@ -152,16 +153,20 @@ def main() -> None:
     parser.add_argument("--dot", type=pathlib.Path)
     arguments = parser.parse_args()
     graph = python_graph() if arguments.which == "python" else cpp_graph()
-    sheet = rooms(graph)
+    sheet = components(graph)
     arrows = sum(map(len, sheet.values()))
-    print(f"{len(graph)} files in {len(sheet)} rooms, {arrows} arrows between rooms")
-    print(f"cycles of files: {cycles(graph) or 'none'}; of rooms: {cycles(sheet) or 'none'}")
+    print(f"{len(graph)} files in {len(sheet)} components, {arrows} arrows between components")
+    print(f"cycles of files: {cycles(graph) or 'none'}; of components: {cycles(sheet) or 'none'}")
     for number, level in enumerate(levels(sheet)):
-        for room in level:
-            print(f"{number:3d}  {room} <- {' '.join(sorted(sheet[room])) or '-'}")
+        for component in level:
+            print(f"{number:3d}  {component} <- {' '.join(sorted(sheet[component])) or '-'}")
     if arguments.dot:
-        lines = [f'  "{room}" -> "{below}";' for room in sheet for below in sorted(sheet[room])]
-        arguments.dot.write_text("digraph rooms {\n" + "\n".join(lines) + "\n}\n")
+        lines = [
+            f'  "{component}" -> "{below}";'
+            for component in sheet
+            for below in sorted(sheet[component])
+        ]
+        arguments.dot.write_text("digraph components {\n" + "\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

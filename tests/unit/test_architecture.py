@@ -12,9 +12,9 @@ import structure
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-# Rooms of the engine and of XLA's handlers. Each may include its own headers and the headers of the
-# listed rooms.
-ROOMS = {
+# Components of the engine and of XLA's handlers. Each may include its own headers and the headers of the
+# listed components.
+COMPONENTS = {
     "common": set(),
     "transport": {"common"},
     "reduce": {"common"},
@@ -38,14 +38,14 @@ ROOMS = {
         "mpi_collectives",
     },
 }
-# The public headers of these rooms.
-FACES = {
+# The public headers of these components.
+PUBLIC_HEADERS = {
     "cuda": {"library.h", "stream_codecs.h", "stage/stage.h"},
     "engine": {"engine.h", "measurements.h", "membership.h"},
     "mpi_collectives": {"mpi_collectives.h"},
     "planner": {"price.h"},
 }
-# Implementations, and the rooms that may include them. All others include only the interface.
+# Implementations, and the components that may include them. All others include only the interface.
 IMPLEMENTATIONS = {
     "transport/cma": {"csrc/transport/ucx", "xla_ffi/python"},
     "transport/local": {"csrc/engine"},
@@ -61,7 +61,8 @@ IMPLEMENTATIONS = {
     "codec/sparse": {"csrc/codec"},
 }
 
-# Python's rooms and public modules, lowest first: each imports from lower layers, and from itself.
+# Python's components and public modules, lowest first: each imports from lower layers, and from
+# itself.
 LAYERS = (
     {"errors"},
     {"_jax"},
@@ -91,28 +92,35 @@ def cpp_files(folder):
 CPP = structure.cpp_graph()
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_include_only_what_lies_below(room):
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_components_include_only_what_lies_below(component):
     for name, below in CPP.items():
-        if structure.room_of(name) == room:
-            assert {structure.room_of(each) for each in below} <= ROOMS[room] | {room}, name
+        if structure.component_of(name) == component:
+            assert {structure.component_of(each) for each in below} <= COMPONENTS[component] | {
+                component
+            }, name
 
 
 def test_every_room_is_known():
-    assert {path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()} == set(ROOMS) - {
+    assert {path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()} == set(COMPONENTS) - {
         "xla_ffi"
     }
 
 
-@pytest.mark.parametrize("room", FACES)
-def test_rooms_are_seen_by_their_faces(room):
-    ways = {each for each in IMPLEMENTATIONS if each.startswith(room + "/")}
+@pytest.mark.parametrize("component", PUBLIC_HEADERS)
+def test_components_are_included_by_their_public_headers(component):
+    ways = {each for each in IMPLEMENTATIONS if each.startswith(component + "/")}
     for name, below in CPP.items():
         for each in below:
-            if structure.room_of(each) != room or structure.room_of(name) == room:
+            if (
+                structure.component_of(each) != component
+                or structure.component_of(name) == component
+            ):
                 continue
-            inside = each.removeprefix(room + "/")
-            assert inside in FACES[room] or any(each.startswith(way) for way in ways), (name, each)
+            inside = each.removeprefix(component + "/")
+            assert inside in PUBLIC_HEADERS[component] or any(
+                each.startswith(way) for way in ways
+            ), (name, each)
 
 
 def test_implementations_are_not_seen_from_outside():
@@ -130,8 +138,8 @@ def test_implementations_are_not_seen_from_outside():
 
 def test_only_the_stage_joins_gpus_to_the_engine():
     for name, below in CPP.items():
-        if structure.room_of(name) == "cuda" and not name.startswith("cuda/stage/"):
-            seen = {structure.room_of(each) for each in below}
+        if structure.component_of(name) == "cuda" and not name.startswith("cuda/stage/"):
+            seen = {structure.component_of(each) for each in below}
             assert not seen & {"collective", "matching", "engine"}, name
         if name.startswith(("cuda/kernels/", "cuda/host/")):  # built as a separate library
             assert not any(each.startswith("cuda/stage/") for each in below), name
@@ -168,7 +176,7 @@ PYTHON = structure.python_graph()
 
 def test_every_source_is_compiled_once():
     listed = re.findall(r"^ {4}(\S+\.cc)\)?$", (ROOT / "cmake/sources.cmake").read_text(), re.M)
-    there = [path for room in ("csrc", "xla_ffi") for path in (ROOT / room).rglob("*.cc")]
+    there = [path for component in ("csrc", "xla_ffi") for path in (ROOT / component).rglob("*.cc")]
     assert sorted(listed) == sorted(str(path.relative_to(ROOT)) for path in there)
 
 
@@ -212,11 +220,11 @@ def test_gpu_tests_compile(source):
 
 @pytest.mark.parametrize("name", PYTHON)
 def test_python_imports_only_what_lies_below(name):
-    room = structure.room_of(name)
-    assert room in LEVEL, f"{room} has no layer in this test"
+    component = structure.component_of(name)
+    assert component in LEVEL, f"{component} has no layer in this test"
     for imported in PYTHON[name]:
-        below = structure.room_of(imported)
-        assert below == room or LEVEL[below] < LEVEL[room], f"{name} imports {imported}"
+        below = structure.component_of(imported)
+        assert below == component or LEVEL[below] < LEVEL[component], f"{name} imports {imported}"
 
 
 # Modules of JAX that its documentation excludes from its promise of compatibility, or that only
@@ -252,7 +260,9 @@ def private_uses(path):
                 yield node.value
 
 
-@pytest.mark.parametrize("name", [name for name in PYTHON if structure.room_of(name) != "_jax"])
+@pytest.mark.parametrize(
+    "name", [name for name in PYTHON if structure.component_of(name) != "_jax"]
+)
 def test_only_the_folder_for_it_uses_private_jax(name):
     assert list(private_uses(structure.python_files()[name])) == []
 
@@ -286,7 +296,7 @@ def test_no_file_sees_itself_through_others():
 
 
 def test_the_top_sheets_are_small():
-    for graph in (structure.rooms(PYTHON), structure.rooms(CPP)):
+    for graph in (structure.components(PYTHON), structure.components(CPP)):
         assert len(graph) < 30
         assert sum(map(len, graph.values())) < 115
 
