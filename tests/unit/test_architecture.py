@@ -12,8 +12,8 @@ import structure
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-# Components of the engine and of XLA's handlers. Each may include its own headers and the headers of the
-# listed components.
+# Components of the engine and of XLA's handlers. Each may include its own headers and the headers
+# of the listed components.
 COMPONENTS = {
     "common": set(),
     "transport": {"common"},
