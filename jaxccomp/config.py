@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -273,6 +274,15 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "log",
+        str,
+        "warning",
+        "Messages of Python's logger 'jaxccomp' that this process shows on stderr. info: how it "
+        "joined the others, and its communicators. debug: also each compiled call with its "
+        "backend, algorithm and codec.",
+        choices=("warning", "info", "debug"),
+    ),
+    Option(
         "instruction_set",
         str,
         "auto",
@@ -281,6 +291,22 @@ _TABLE = (
         choices=("auto", "generic", "avx2", "avx512", "avx512vbmi2"),
     ),
 )
+
+# Messages about how the package runs, by the option log.
+logger = logging.getLogger("jaxccomp")
+_to_stderr = logging.StreamHandler()
+_to_stderr.setFormatter(logging.Formatter("jaxccomp[%(process)d] %(message)s"))
+
+
+def _set_log_level(level: str) -> None:
+    """Show messages of this level and above; "warning" leaves the logger to the program."""
+    if level == "warning":
+        logger.removeHandler(_to_stderr)
+        logger.setLevel(logging.NOTSET)
+    else:
+        logger.addHandler(_to_stderr)
+        logger.setLevel(level.upper())
+
 
 _OPTIONS: Mapping[str, Option] = {option.name: option for option in _TABLE}
 
@@ -295,6 +321,9 @@ def _from_environment() -> dict[str, Any]:
 
 _values: dict[str, Any] = _from_environment()
 _listeners: list[Callable[[Option, Any], None]] = []
+
+
+_set_log_level(_values.get("log", "warning"))
 
 
 def options() -> tuple[Option, ...]:
@@ -320,6 +349,8 @@ def set(name: str, value: Any) -> None:  # noqa: A001 - always called as config.
     for listener in _listeners:
         listener(option, parsed)
     _values[name] = parsed
+    if name == "log":
+        _set_log_level(parsed)
 
 
 @contextlib.contextmanager

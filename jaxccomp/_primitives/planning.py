@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import logging
 import math
 import threading
 from collections import Counter
@@ -17,6 +18,8 @@ from jaxccomp import codecs, comm, errors, schedules
 from jaxccomp._call import Call
 from jaxccomp._native import engine
 from jaxccomp.schedules._plans import Plan, PlannedCall, Plans
+
+_LOGGER = logging.getLogger("jaxccomp")  # by the option log
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +91,20 @@ def record(
     site: Mapping[str, Any] | None = None,
     groups: Sequence[Sequence[Any]] | None = None,
 ) -> None:
-    """Record a call in all enclosing `recorded` blocks."""
+    """Record a call in all enclosing `recorded` blocks, and log it."""
+    is_logged = _LOGGER.isEnabledFor(logging.DEBUG)
+    if not _is_recording() and not is_logged:
+        return
+    sizes, processes = _sizes(avals), _processes(call, groups)
+    lowered = Lowered(where, call, backend, sizes, choice, site, processes, operands)
     if _is_recording():
-        sizes, processes = _sizes(avals), _processes(call, groups)
-        lowered = Lowered(where, call, backend, sizes, choice, site, processes, operands)
         for calls in _recorder.lists:
             calls.append(lowered)
+    if is_logged:
+        plan = _plan(lowered)
+        how = (plan.backend, plan.algorithm, plan.codec)
+        text = "%s at %s (%s): backend %s, algorithm %s, codec %s"
+        _LOGGER.debug(text, call.collective, where, operands, *how)
 
 
 def no_plans() -> Plans:

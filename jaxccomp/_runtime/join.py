@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -143,6 +145,21 @@ def complete(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:
     set_hosts(core, state, rows)
     platforms.register_targets()
     leave.at_exit()
+    if config.logger.isEnabledFor(logging.INFO):
+        described = core.describe()
+        config.logger.info(
+            "rank %d of %d on host %d (%s), transports %s%s, instruction set %s, profile %s, "
+            "plan %s",
+            state.process,
+            state.processes,
+            state.hosts[state.process] if state.hosts else 0,
+            socket.gethostname(),
+            ", ".join(described["transports"]),
+            f" ({_mpi.vendor()})" if state.mpi is not None else "",
+            described["instruction_set"],
+            config.get("profile") or ("of another rank" if state.planner else "none"),
+            config.get("plan") or ("of another rank" if state.plans else "none"),
+        )
 
 
 def set_hosts(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:

@@ -254,6 +254,7 @@ class World:
         if engine.available():
             engine.load().add_communicator(comm.name, list(comm.processes))
         self._known[comm.name] = comm.processes
+        config.logger.info("communicator %r of processes %s", comm.name, list(comm.processes))
 
     def require_reach(self) -> None:
         if self.unreachable:

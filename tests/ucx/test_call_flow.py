@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import patience
+
 # Prints the calls, as (from file, to file), into a file of the package that already waits for
 # another one: a reader of the code has to return to it.
 _PROGRAM = """
@@ -37,7 +39,10 @@ print(json.dumps(sorted(back)))
 
 def test_init_returns_into_few_waiting_files():
     done = subprocess.run(
-        [sys.executable, "-P", "-c", _PROGRAM], capture_output=True, text=True, timeout=300
+        [sys.executable, "-P", "-c", _PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=patience.seconds(60),
     )
     assert done.returncode == 0, done.stderr
     back = json.loads(done.stdout.splitlines()[-1])
