@@ -153,7 +153,7 @@ def test_the_systems_ucx_is_taken_where_it_is_new(monkeypatch, version, wheel, n
 def test_over_ucx_processes_that_mpi_has_started_meet_by_mpi(monkeypatch):
     by = environment.Launcher("Some MPI", 0, 4)
     monkeypatch.setattr(join._mpi, "launcher", lambda: by)
-    monkeypatch.setattr(join._mpi, "start", lambda: ("MPI", False))
+    monkeypatch.setattr(join._mpi, "start", lambda distributed: ("MPI", False))
     monkeypatch.setattr(join.leave, "at_exit", lambda **how: None)
     with config.override(transport="ucx"):
         assert join._start_mpi("auto", distributed=False) == "MPI"
