@@ -48,7 +48,7 @@ def _start_mpi(mode: str, distributed: bool) -> Any | None:
     by = _mpi.launcher()
     if config.get("transport") == "ucx" and distributed:
         return None
-    # A runtime that is initialised already joins the processes: Slurm's variables say nothing about MPI.
+    # A runtime that is initialised joins the processes: Slurm's variables say nothing about MPI.
     is_only_distributed = distributed and by is not None and by.name == environment.SLURM
     if mode == "auto" and _mpi.imported() is None and (by is None or is_only_distributed):
         return None
