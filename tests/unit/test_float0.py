@@ -62,6 +62,7 @@ def test_transformations_pass_float0_or_refuse_integers(name, jit):
 def test_every_transformation_is_tried():
     names = {name for name in optim.__all__ if name[0].islower()}
     others = {"resize_residuals", "stack_residuals", "unstack_residuals", "state_specs"}
+    others |= {"gather_state", "state_shapes", "place_state"}
     # train_step differentiates floating parameters only.
     assert names - others - {"train_step"} == {name.split(",")[0] for name in TRANSFORMATIONS}
 
