@@ -93,7 +93,7 @@ void LibraryOperations::Start(Operation* op, TaskId task) {
 }
 
 void LibraryOperations::Advance(const Communicator& comm, CommunicatorState& state) {
-  // Look up the first operation each time, because Begin may end operations and so remove others from `due`.
+  // Look up the first operation each time, because Begin may end operations and so remove others from the queue.
   while (!state.queue.empty() && state.queue.begin()->first == state.next) {
     const NumberedOperation next = state.queue.begin()->second;
     const bool reverse = next.op->plan->reverse;

@@ -13,7 +13,7 @@ void Workers::Ensure() {
 void Workers::Run(std::function<void()> work) {
   std::lock_guard<std::mutex> lock(mutex_);
   queue_.push_back(std::move(work));
-  if (idle_ < queue_.size() && threads_.size() < most_) {
+  if (idle_ < queue_.size() && threads_.size() < max_threads_) {
     try {
       threads_.emplace_back([this] { Loop(); });
     } catch (const std::system_error&) {

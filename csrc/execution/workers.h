@@ -13,12 +13,13 @@ namespace jaxccomp {
 
 class Workers {
  public:
-  explicit Workers(size_t maximum) : most_(maximum) {}
+  explicit Workers(size_t max_threads) : max_threads_(max_threads) {}
   ~Workers() { Stop(); }
 
   // Starts the first thread, unless it runs. Call it before Run. Throws std::system_error if the thread cannot start.
   void Ensure();
-  // Runs `work` on an idle thread, or on a new one while there are fewer than `most` and the system can start one.
+  // Runs `work` on an idle thread, or on a new one while there are fewer than `max_threads` and the system can start
+  // one.
   void Run(std::function<void()> work);
   // Runs the queued work, and ends the threads.
   void Stop();
@@ -26,7 +27,7 @@ class Workers {
  private:
   void Loop();
 
-  const size_t most_;
+  const size_t max_threads_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> queue_;

@@ -28,7 +28,7 @@ namespace jaxccomp {
 // Not thread-safe: used under the engine's lock.
 class PointToPointMatching {
  public:
-  // Kept messages hold the credit of their senders on `wire`.
+  // Kept messages hold the credit of their senders on `router`.
   explicit PointToPointMatching(TransportRouter* router) : router_(router) {}
 
   // Header::site of a message; the header's sequence is its number, the iteration its tag.

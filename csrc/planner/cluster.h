@@ -46,7 +46,7 @@ struct Cluster {
   int Ranks() const;
   std::vector<int> HostOfRanks() const;
   bool HasEqualHosts() const;
-  // Whether all numbers are valid; `coded`: whether the codec's are needed.
+  // Whether all numbers are valid; `encoded`: whether the codec's are needed.
   Status Check(bool encoded) const;
 };
 

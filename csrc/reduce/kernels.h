@@ -26,7 +26,7 @@ struct Kernels {
   void (*divide_float)(void* values, int64_t count, float divisor);
   void (*divide_double)(void* values, int64_t count, double divisor);
   // dst[i] = before[i] + (values[i] - decoded[i]) * scale. A term, or the sum, counts as 0 unless its
-  // magnitude is at most `most`.
+  // magnitude is at most `maximum`.
   void (*residual_float)(void* dst, const void* before, const void* values, const void* decoded,
                      int64_t count, float scale, float maximum);
   void (*residual_double)(void* dst, const void* before, const void* values, const void* decoded,

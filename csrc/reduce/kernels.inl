@@ -128,7 +128,7 @@ void Divide(void* values, int64_t count, T divisor) {
   for (int64_t i = 0; i < count; ++i) v[i] = v[i] / divisor;
 }
 
-// x, or 0 if its magnitude is above `most` or it is NaN. By a mask, as in half.h.
+// x, or 0 if its magnitude is above `maximum` or it is NaN. By a mask, as in half.h.
 template <typename T>
 inline T ZeroAbove(T x, T maximum) {
   using Bits = typename BitsOf<T>::Type;

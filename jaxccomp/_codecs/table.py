@@ -22,8 +22,8 @@ class OptionInfo:
       default: the default value.
       description: its effect.
       choices: the valid values; empty for a number.
-      least: the smallest valid number.
-      most: the largest valid number.
+      minimum: the smallest valid number.
+      maximum: the largest valid number.
     """
 
     name: str
@@ -32,6 +32,18 @@ class OptionInfo:
     choices: tuple[str, ...] = ()
     minimum: float = 0.0
     maximum: float = 0.0
+
+    @property
+    def least(self) -> float:
+        """The name of `minimum` in version 0.1."""
+        errors.warn_renamed("OptionInfo.least", "minimum")
+        return self.minimum
+
+    @property
+    def most(self) -> float:
+        """The name of `maximum` in version 0.1."""
+        errors.warn_renamed("OptionInfo.most", "maximum")
+        return self.maximum
 
 
 @dataclasses.dataclass(frozen=True)

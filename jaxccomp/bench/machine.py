@@ -27,8 +27,8 @@ def processor() -> str:
     facts = {name.strip(): value.strip() for name, _, value in lines}
     flags = facts.get("flags", "").split()
     sets = [name for flag, name in _INSTRUCTION_SETS if flag in flags]
-    limit = os.environ.get("JAXCCOMP_INSTRUCTION_SET")
-    used = [f"limited to {limit}"] if limit else sets[:1]
+    limit = os.environ.get("JAXCCOMP_INSTRUCTION_SET", "auto")
+    used = sets[:1] if limit == "auto" else [f"limited to {limit}"]
     return ", ".join([facts.get("model name") or platform.machine(), *used])
 
 

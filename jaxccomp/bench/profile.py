@@ -215,13 +215,20 @@ def coding_rates(
     return {spec: _row(by_dtype) for spec, by_dtype in rows.items()}, tuple(left_out)
 
 
-def _coded(team: Team, spec: str, tensor: Tensor, seconds: float) -> np.ndarray:
-    found = _measure(spec, tensor.values, seconds)
+# What `_rates` returns.
+_RATES = ("ratio", *(f"{name}_bytes_per_second" for name in ("encode", "decode", "merge")))
+
+
+def _rates(spec: str, values: np.ndarray, seconds: float) -> list[float]:
+    found = _measure(spec, values, seconds)
     ratio = found["value_bytes"] / found["encoded_bytes"]
     # Without a merge rate (dtype without addition), values are only decoded.
     merge = found["merge_rate"] or found["decode_rate"]
-    row = team.gather([ratio, found["encode_rate"], found["decode_rate"], merge])
-    return np.median(row, axis=0)
+    return [ratio, found["encode_rate"], found["decode_rate"], merge]
+
+
+def _coded(team: Team, spec: str, tensor: Tensor, seconds: float) -> np.ndarray:
+    return np.median(team.gather(_rates(spec, tensor.values, seconds)), axis=0)
 
 
 def here(spec: str, dtype: str, seconds: float = 0.1) -> dict[str, Any]:
@@ -232,20 +239,13 @@ def here(spec: str, dtype: str, seconds: float = 0.1) -> dict[str, Any]:
     """
     codecs.parse(spec)
     values = np.random.default_rng(0).normal(0, 0.02, 1 << 22).astype(dtype)
-    found = _measure(spec, values, seconds)
-    return {
-        "ratio": found["value_bytes"] / found["encoded_bytes"],
-        "encode_bytes_per_second": found["encode_rate"],
-        "decode_bytes_per_second": found["decode_rate"],
-        "merge_bytes_per_second": found["merge_rate"] or found["decode_rate"],
-    }
+    return dict(zip(_RATES, _rates(spec, values, seconds), strict=True))
 
 
 def _row(by_dtype: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Any]:
     """Medians over the tensors of each dtype; the dtype with the lowest ratio is the default."""
-    names = ("ratio", *(f"{name}_bytes_per_second" for name in ("encode", "decode", "merge")))
     made = {
-        dtype: dict(zip(names, map(float, np.median(rows, axis=0)), strict=True))
+        dtype: dict(zip(_RATES, map(float, np.median(rows, axis=0)), strict=True))
         for dtype, rows in by_dtype.items()
     }
     return min(made.values(), key=lambda row: row["ratio"]) | {"dtypes": made}

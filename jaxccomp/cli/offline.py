@@ -86,10 +86,11 @@ class Simulate:
     @staticmethod
     def run(arguments: argparse.Namespace) -> int:
         """Simulates, and prints the table."""
+        cluster = _cluster.load(arguments.cluster)
         options = {
-            "cluster": arguments.cluster,
+            "cluster": cluster,
             "size_bytes": parse_size(arguments.size),
-            "codec": _codec(arguments.codec, arguments.dtype, arguments.cluster),
+            "codec": _codec(arguments.codec, arguments.dtype, cluster),
             "dtype": arguments.dtype,
             "root": arguments.root,
             "chunk_bytes": parse_size(arguments.chunk) if arguments.chunk else None,
@@ -112,9 +113,9 @@ class Simulate:
         return 0
 
 
-def _codec(spec: str, dtype: str, cluster: str) -> str | dict[str, Any]:
+def _codec(spec: str, dtype: str, cluster: _cluster.Cluster) -> str | dict[str, Any]:
     """The codec for `simulate`: its name if the profile has it, else rates measured now."""
-    if spec == "raw" or spec in _cluster.load(cluster).codecs:
+    if spec == "raw" or spec in cluster.codecs:
         return spec
     found = profile.here(spec, dtype)
     rates = ", ".join(

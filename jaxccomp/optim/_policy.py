@@ -118,8 +118,8 @@ def _buckets(
 ) -> tuple[Bucket, ...]:
     """Group leaves by codec, last layers first, since backward computes their gradients first.
 
-    A bucket closes before a leaf that would exceed ``most``. But a bucket below ``_MIN_FILL *
-    most``, such as the bias between two large kernels, costs more as a call of its own than it
+    A bucket closes before a leaf that would exceed ``maximum``. But a bucket below ``_MIN_FILL *
+    maximum``, such as the bias between two large kernels, costs more as a call of its own than it
     saves, so the leaf is added to it. If the last bucket is below this limit, it is merged into the
     previous bucket of its codec.
     """

@@ -63,6 +63,14 @@ def saved(path, params, state):
         checkpointer.save(path, {"params": params, "state": state})
 
 
+def saved_after_three_steps(run, path):
+    params, state = PARAMS, run.start()
+    for number in range(3):
+        params, state = run.step(params, state, run.gradients(number))
+    saved(path, params, state)
+    return params, state
+
+
 def restored(path, params, state):
     with orbax.StandardCheckpointer() as checkpointer:
         found = checkpointer.restore(path, {"params": params, "state": state})
@@ -75,10 +83,7 @@ def residuals(state):
 
 def test_as_if_nothing_had_been_saved(tmp_path):
     run = Run(4)
-    params, state = PARAMS, run.start()
-    for number in range(3):
-        params, state = run.step(params, state, run.gradients(number))
-    saved(tmp_path / "checkpoint", params, state)
+    params, state = saved_after_three_steps(run, tmp_path / "checkpoint")
     expected = run.step(params, state, run.gradients(3))
     params, state = run.placed(*restored(tmp_path / "checkpoint", PARAMS, run.start()))
     got = run.step(params, state, run.gradients(3))
@@ -90,10 +95,7 @@ def test_as_if_nothing_had_been_saved(tmp_path):
 )
 def test_on_another_number_of_devices(tmp_path, ranks):
     run = Run(4)
-    params, state = PARAMS, run.start()
-    for number in range(3):
-        params, state = run.step(params, state, run.gradients(number))
-    saved(tmp_path / "checkpoint", params, state)
+    params, state = saved_after_three_steps(run, tmp_path / "checkpoint")
     before = residuals(state)
     assert np.abs(before["w"]).max() > 0.1
 
@@ -133,10 +135,7 @@ def test_sums_are_kept():
 def test_a_manager_saves_and_places_a_state(tmp_path, ranks):
     """The recipe of docs/checkpoints.md: shapes to restore, then each rank's part."""
     run = Run(4)
-    params, state = PARAMS, run.start()
-    for number in range(3):
-        params, state = run.step(params, state, run.gradients(number))
-    saved(tmp_path / "checkpoint", params, state)
+    params, state = saved_after_three_steps(run, tmp_path / "checkpoint")
     other = Run(ranks)
     shapes = optim.state_shapes(OPTIMIZER, PARAMS, 4, mesh=other.mesh)
     everywhere = NamedSharding(other.mesh, P())

@@ -71,6 +71,14 @@ def test_bad_specs_say_what_is_valid(spec, facts):
         codecs.parse(spec)
 
 
+def test_options_keep_their_names_of_version_0_1():
+    option = next(each for each in codecs.table()["zstd"].options if each.name == "level")
+    with pytest.warns(DeprecationWarning, match="minimum"):
+        assert option.least == option.minimum
+    with pytest.warns(DeprecationWarning, match="maximum"):
+        assert option.most == option.maximum
+
+
 def test_every_codec_documents_itself():
     for name, info in codecs.table().items():
         assert info.name == name and info.description and info.ratio and info.dtypes

@@ -108,10 +108,7 @@ def _work(given: argparse.Namespace) -> None:
     found["processor"] = {way: [] for way in WAYS}
     for number in range(given.calls + 5):
         for way in WAYS:
-            # Sleep rather than poll: the other host shares the processor.
-            ready = world.Ibarrier()
-            while not ready.Test():
-                time.sleep(0.001)
+            workers.barrier(world, pause_seconds=0.001)
             begun, used = time.perf_counter(), time.process_time()
             result = calls[way]()
             if number >= 5:

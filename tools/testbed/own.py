@@ -7,7 +7,6 @@ import functools
 import itertools
 import math
 import os
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import jaxccomp as jcc
 from jaxccomp import codecs
 from jaxccomp._native import engine
+from testbed import workers
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _SUMS = ("allreduce", "reduce_scatter")
@@ -115,9 +115,7 @@ def coding_seconds(comm: Any, x: np.ndarray, ref: np.ndarray, codec: str) -> flo
         rates = engine.load().measure_codec(
             codec, _BFLOAT16.name, x.view(np.uint8), ref.view(np.uint8), 1 << 18, False, seconds
         )
-    done = comm.Ibarrier()
-    while not done.Test():
-        time.sleep(0.05)
+    workers.barrier(comm, pause_seconds=0.05)
     rates = comm.bcast(rates)
     others = comm.Get_size() - 1
     encode, decode = (x.nbytes / rates[f"{way}_rate"] for way in ("encode", "decode"))

@@ -22,7 +22,6 @@ from testbed import collectives, scenario, workers
 _CODECS = ("raw", "bf16", "int8", "int4:block=256", "onebit")
 _MIB = 1 << 20
 _FORMS = ("array", "tree")
-_CODING = ("encode", "decode", "merge", "copy", "residual")
 
 
 def main() -> int:
@@ -112,27 +111,20 @@ def _work(given: argparse.Namespace) -> None:
         turns = [(cell, _call(cell)) for cell in cells if cell["size_bytes"] == size]
         for number in range(given.calls + 3):
             for cell, call in turns:
-                _synchronise(world)
+                workers.barrier(world)
                 before, begun = collectives.wire_bytes(), time.perf_counter()
                 call()
                 took = time.perf_counter() - begun
-                _synchronise(world)  # all bytes have arrived when all ranks are done
+                workers.barrier(world)  # all bytes have arrived when all ranks are done
                 if number >= 3:
                     cell["seconds"].append(took)
                     cell["wire_bytes"].append(collectives.wire_bytes() - before)
         for cell, call in turns:
-            _synchronise(world)
+            workers.barrier(world)
             with jcc.trace.record() as timeline:
                 call()
-            cell["coding_seconds"] = timeline.busy(_CODING)
+            cell["coding_seconds"] = timeline.busy(workers.CODING)
     workers.say({"cells": cells})
-
-
-def _synchronise(world: Any) -> None:
-    """A barrier that sleeps: the hosts share the machine's cores."""
-    ready = world.Ibarrier()
-    while not ready.Test():
-        time.sleep(0.0005)
 
 
 def _call(cell: dict[str, Any]) -> Callable[[], Any]:

@@ -8,12 +8,15 @@ import json
 import os
 import pathlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from testbed.bed import Testbed
 
+# The kinds of tasks in a timeline in which a rank computes.
+CODING = ("encode", "decode", "merge", "copy", "residual")
 _MARK = "testbed: "
 _TOOLS = str(pathlib.Path(__file__).parents[1])
 
@@ -119,6 +122,13 @@ def join_distributed() -> None:
     with ports.reserved("") as port:
         place = f"{socket.gethostbyname(socket.gethostname())}:{port}"
         jax.distributed.initialize(world.bcast(place), world.size, world.rank)
+
+
+def barrier(comm: Any, pause_seconds: float = 0.0005) -> None:
+    """A barrier of MPI that sleeps: a rank that polls would keep a core busy that others need."""
+    ready = comm.Ibarrier()
+    while not ready.Test():
+        time.sleep(pause_seconds)
 
 
 def say(found: dict[str, Any]) -> None:

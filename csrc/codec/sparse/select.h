@@ -10,7 +10,7 @@
 
 namespace jaxccomp::sparse {
 
-// A magnitude, from 1 to `most`, that about `wanted` of the chunk's values reach. `spread` is a margin in
+// A magnitude, from 1 to `maximum`, that about `wanted` of the chunk's values reach. `spread` is a margin in
 // standard deviations: with 3, almost surely at least `wanted` values reach it. Exact for chunks that are
 // not longer than the sample.
 template <typename Word>

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +16,6 @@ from jax.flatten_util import ravel_pytree
 from testbed import workers
 from testbed.training import common, data, models
 from testbed.training.ways import ONEBIT_IN_JAX, POWERSGD, Way
-
-_CODING = ("encode", "decode", "merge", "copy", "residual")
 
 
 def _main() -> None:
@@ -144,7 +141,7 @@ def _jaxccomp(given: argparse.Namespace) -> None:
         x, y = next(batches)
         with jcc.trace.record() as timeline:
             run(x, y)
-        found |= {"coding": timeline.busy(_CODING), "traced": 1}
+        found |= {"coding": timeline.busy(workers.CODING), "traced": 1}
     _finish(given, state[0], found)
 
 
@@ -241,10 +238,7 @@ def _mpi(given: argparse.Namespace) -> None:
         # compute these element by element.
         leaves = jax.tree.leaves(backward(state[0], x, y))
         np.concatenate([np.ravel(leaf) for leaf in leaves], out=gradients)
-        # Sleep rather than wait in MPI: a waiting rank would keep a core busy that others need.
-        barrier = world.Ibarrier()
-        while not barrier.Test():
-            time.sleep(0.0005)
+        workers.barrier(world)
         world.Allreduce(gradients, received)
         state[:] = jax.block_until_ready(apply(*state, received))
 
