@@ -281,7 +281,7 @@ class Candidates:
                 found = self._simulated(algorithm, codec, self.bytes, limit)
                 seconds = found.seconds
             else:
-                # Extrapolate: the distance to `maximum`, in units of the difference of the two sizes.
+                # Extrapolate: the distance to `maximum`, by the difference of the two sizes.
                 beyond = (self.bytes - maximum) / (maximum - maximum // 2)
                 less = self._simulated(algorithm, codec, maximum // 2, limit)
                 if less.ended_early:
