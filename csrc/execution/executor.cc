@@ -29,6 +29,7 @@ void Executor::Begin(Operation* op) {
   const Plan& plan = *op->plan;
   const size_t count = plan.tasks.size();
   op->executor = this;
+  op->number = ++begun_;
   op->open_deps.resize(count);
   op->waiting.assign(count, 0);
   op->transfers.resize(count);
@@ -155,7 +156,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   Header header = op->header;
   header.destination = t.peer;
   header.tag = t.tag;
-  header.lane = t.lane;
+  header.turn = TurnOf(op->number, t.lane);
   MessageKnown(op, task, header);
   std::vector<Piece> pieces;
   if (t.src_code >= 0) {

@@ -120,6 +120,7 @@ class Executor final {
   Trace trace_;
   std::deque<Item> ready_;           // transfers and light computations
   std::deque<Item> heavy_, large_;   // the other computations
+  uint64_t begun_ = 0;               // operations that have begun
   bool runs_large_inline_ = false;   // RunLargeInline was called
   std::vector<Operation*> failed_;   // failed operations whose transfers StartReady will cancel
 };

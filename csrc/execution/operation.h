@@ -59,13 +59,14 @@ struct Operation {
   using Clock = std::chrono::steady_clock;
   // Identity, set before the operation begins.
   Executor* executor = nullptr;
+  uint64_t number = 0;                 // of the operations that have begun in this process
   MatchKey key;
   Endpoint* endpoint = nullptr;
   std::shared_ptr<Launch> launch;      // null when matched by program order
   std::shared_ptr<const std::string> text;  // description, for errors
   std::shared_ptr<const Plan> plan;
   Call call;
-  Header header;                       // of its messages, except for destination, tag, lane and size
+  Header header;                       // of its messages, except for destination, tag, turn and size
   MessageEnds ends;
   bool in_program_order = false;
   bool remote = false;                 // some peer is in another process

@@ -121,11 +121,11 @@ class AnnouncedPayloads : public PayloadTable<Payload> {
 
 struct OutgoingPayload {
   int64_t bytes = 0;
-  int32_t lane = 0;
+  uint64_t turn = 0;            // Header::turn
   Completion* done = nullptr;   // of the send; null: the send was cancelled
 };
 
-// The payloads that this process has announced to one peer. Payloads without credit wait in a queue, lowest lane first.
+// The payloads that this process has announced to one peer. Payloads without credit wait in a queue, lowest turn first.
 // Entries have stable addresses. `Payload` derives from OutgoingPayload.
 template <typename Payload>
 class OutgoingPayloads : public PayloadTable<Payload> {
@@ -144,14 +144,14 @@ class OutgoingPayloads : public PayloadTable<Payload> {
     return std::move(payloads_.extract(number).mapped());
   }
 
-  void WaitTurn(uint32_t number) { turns_.emplace(Find(number)->lane, number); }
-  void LeaveTurn(uint32_t number) { turns_.erase({Find(number)->lane, number}); }
+  void WaitTurn(uint32_t number) { turns_.emplace(Find(number)->turn, number); }
+  void LeaveTurn(uint32_t number) { turns_.erase({Find(number)->turn, number}); }
   bool HasTurns() const { return !turns_.empty(); }
   // Number of the first queued payload that is not held(number), if the credit covers it. Payloads behind it do not
   // overtake it: small payloads could delay a large one for ever.
   template <typename AnyCredit, typename F>
   std::optional<uint32_t> NextTurn(const AnyCredit& credit, const F& held) {
-    for (const auto& [lane, number] : turns_) {
+    for (const auto& [turn, number] : turns_) {
       if (held(number)) continue;
       if (credit.Covers(Find(number)->bytes)) return number;
       break;
@@ -172,7 +172,7 @@ class OutgoingPayloads : public PayloadTable<Payload> {
  private:
   using PayloadTable<Payload>::payloads_;
   uint32_t next_ = 0;
-  std::set<std::pair<int32_t, uint32_t>> turns_;   // the queue: lane and number
+  std::set<std::pair<uint64_t, uint32_t>> turns_;   // the queue: turn and number
 };
 
 // Calls the completions with the error `why`. They may start new transfers, so the caller iterates over no table.

@@ -38,7 +38,7 @@ void SmallMessages::SendLater(int process, const Header& header, std::span<const
     done->Done(std::move(status));
     return;
   }
-  peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .lane = header.lane, .done = done},
+  peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .turn = header.turn, .done = done},
                              {payload.begin(), payload.end()}});
   peer.outgoing.WaitTurn(number);
   ++outgoing_count_;

@@ -2,7 +2,7 @@
 // MPI and UCX transports.
 //
 // A message beyond the credit is announced (kReadyToSend; the receiver tells it from a large payload by its size). The
-// payload follows (kDeferredEager) when there is credit again, lowest lane first, or when the receiver asks for it
+// payload follows (kDeferredEager) when there is credit again, lowest turn first, or when the receiver asks for it
 // (kClearToSend).
 #pragma once
 

@@ -15,6 +15,7 @@
 // destructor. Any of them may call a Completion or the Receiver, with the lock held.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -85,15 +86,22 @@ struct Header {
   int64_t payload_bytes = 0;
   int64_t total_bytes = 0;     // kData: size of the operation's block, for error texts; others: see MessageType
   uint64_t place = 0;          // hash of Call::place, or its step (StepOf); 0 when unknown
-  int32_t lane = 0;            // messages that wait for credit are sent in the order of their lanes
+  uint64_t turn = 0;           // messages that wait at their sender are sent in the order of their turns (TurnOf)
   uint32_t skipped = kUnknownSkipped;   // Launch::skipped
   uint32_t run = 0;            // XLA's RunId of the launch
   uint32_t launched_by = 0;    // hash of the name of the Python thread; 0 when unknown
   int32_t returned_bytes = 0;  // used by transports: returned credit of small messages
   int32_t returned_messages = 0;
-  char text[120] = {};         // "bcast(float32[4], root=0) at train.py:41", for error texts
+  char text[116] = {};         // "bcast(float32[4], root=0) at train.py:41", for error texts
 };
 static_assert(sizeof(Header) == 256);
+
+// The turn of a message: operations in the order in which they began, and the lanes of each operation in order. So the
+// results of concurrent operations come one after another, and the program can use the first ones while the others are
+// in transit. `operation`: number of the operation in this process.
+inline uint64_t TurnOf(uint64_t operation, int32_t lane) {
+  return operation << 20 | static_cast<uint64_t>(std::min(lane, (1 << 20) - 1));
+}
 
 // Every transport sends a payload of up to this size with its header, unless it is of kData and beyond the credit.
 inline constexpr int64_t kAlongBytes = 7 << 10;

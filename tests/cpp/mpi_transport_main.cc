@@ -128,6 +128,25 @@ extern "C" int JaxccompCheckMpiTransport(uint64_t comm, uint64_t byte_type, int6
   return failed();
 }
 
+// Checks the order of payloads that wait for the window of another host. Collective; no message is in flight on `comm`
+// when all ranks have returned.
+extern "C" int JaxccompCheckTurns(uint64_t comm, uint64_t byte_type) {
+  using namespace jaxccomp;
+  const int64_t failed_before = testing::FailedChecks().load();
+  Node node;
+  auto created = MpiTransport::Create(
+      {.comm = comm, .byte_type = byte_type, .all_remote = true, .credit_bytes = 64 << 20}, &node);
+  if (!CHECK_OK(created)) return 1;
+  node.transport = created->get();
+  node.self = (*created)->process();
+  node.ranks = (*created)->process_count();
+  CheckTurns(&node);
+  // No rank closes its transport while another one still sends.
+  CheckExchange(&node, {0, 8}, 1, 1, 1);
+  (*created)->Close();
+  return static_cast<int>(testing::FailedChecks().load() - failed_before);
+}
+
 // Freezes the transport with a payload in flight in each direction, since MPI cannot cancel these payloads. Checks that
 // each started transfer completes exactly once, and that all other processes are reported as lost. Collective; `comm`
 // is unusable afterwards.

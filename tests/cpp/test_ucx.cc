@@ -172,6 +172,16 @@ TEST(Ucx_KeepsTheInterfacesPromises) {
   CheckPromises(2, {.credit_bytes = 64 * kKiB, .small_credit = {.bytes = 160 * kKiB, .messages = 40}});
 }
 
+TEST(Ucx_SendsPayloadsOfOlderOperationsFirst) {
+  Team team(2, {.credit_bytes = 64 * kKiB * kKiB});
+  if (!team.whole()) return;
+  team.Run([](UcxTransport* transport, Node* node) {
+    CheckTurns(node);
+    transport->ShutdownBarrier(std::chrono::seconds(60));
+    transport->Close();
+  });
+}
+
 TEST(Ucx_KeepsThemThroughSharedMemory) {
   CheckPromises(2, {.shares_memory = true});
   CheckPromises(3, {.credit_bytes = 0, .reads = getpid(), .shares_memory = true});
@@ -601,7 +611,7 @@ TEST(Ucx_KeepsTheCreditOfWhatIsCancelledBeforeItsFirstFragment) {
   const auto send = [&](int64_t bytes, int32_t lane) {
     Header header;
     header.payload_bytes = bytes;
-    header.lane = lane;
+    header.turn = TurnOf(0, lane);
     const Piece piece{memory.data(), bytes};
     a.Send(1, header, {&piece, 1}, &waiters.emplace_back());
     return &waiters.back();

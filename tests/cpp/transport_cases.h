@@ -241,7 +241,7 @@ inline void CheckLatePulls(Node* node, int count, int early, bool reads = false)
     Header header;
     header.sequence = node->phase;
     header.tag = static_cast<uint32_t>(i);
-    header.lane = (count - i) / 3;
+    header.turn = TurnOf(0, (count - i) / 3);
     header.payload_bytes = bytes_of(i);
     sent.emplace_back();
     const Piece piece{payloads[i].data(), bytes_of(i)};
@@ -295,6 +295,36 @@ inline void CheckLatePulls(Node* node, int count, int early, bool reads = false)
   for (const Waiter& w : sent) CHECK_OK(w.status);
 }
 
+// Each process sends many payloads of a newer operation to the next process, and then a few of an older one. The older
+// ones overtake: they are sent when at least half of the others wait. The receiver grants credit for all payloads.
+inline void CheckTurns(Node* node) {
+  constexpr int kNewer = 40, kOlder = 4;
+  constexpr int64_t kBytes = 256 << 10;
+  const auto& arrivals = node->StartPhase(1);
+  const int to = (node->self + 1) % node->ranks;
+  std::vector<Bytes> payloads;
+  for (int i = 0; i < kNewer + kOlder; ++i) payloads.push_back(Pattern(node->self, to, i, kBytes));
+  std::deque<Waiter> sent;
+  for (int i = 0; i < kNewer + kOlder; ++i) {
+    Header header;
+    header.sequence = node->phase;
+    header.tag = static_cast<uint32_t>(i);
+    header.turn = TurnOf(i < kNewer ? 2 : 1, i);
+    header.payload_bytes = kBytes;
+    const Piece piece{payloads[i].data(), kBytes};
+    node->transport->Send(to, header, {&piece, 1}, &sent.emplace_back());
+  }
+  const auto over = [](const Waiter& w) { return w.calls > 0; };
+  PollUntil(*node, sent, [&] { return std::all_of(sent.begin() + kNewer, sent.end(), over); });
+  CHECK(std::count_if(sent.begin(), sent.begin() + kNewer, over) <= kNewer / 2);
+  PollUntil(*node, sent, [&] {
+    return arrivals.size() == payloads.size() && AllPulled(arrivals) && std::ranges::all_of(sent, over);
+  });
+  for (const auto& a : arrivals) {
+    CHECK(a->payload == Pattern(a->header.source_process, node->self, a->header.tag, kBytes));
+  }
+}
+
 // Small messages that are not taken. Credit limits the eager ones; the others wait at their sender, and each is sent as
 // soon as its receiver pulls it, the last one first.
 inline void CheckBacklog(Node* node, Credit::Amount limit) {
@@ -315,7 +345,7 @@ inline void CheckBacklog(Node* node, Credit::Amount limit) {
     header.sequence = node->phase;
     header.tag = static_cast<uint32_t>(i);
     header.iteration = Node::kKept;
-    header.lane = lane_of(i);
+    header.turn = TurnOf(0, lane_of(i));
     header.payload_bytes = bytes_of(i);
     sent.emplace_back();
     const Piece piece{payloads[i].data(), bytes_of(i)};

@@ -41,6 +41,7 @@ def main(library):
         pieces = ctypes.c_int64(unit_bytes), ctypes.c_uint32(tags)
         credits = ctypes.c_int64(credit), ctypes.c_int64(small)
         failed += check("JaxccompCheckMpiTransport", *pieces, *credits, 0)
+    failed += check("JaxccompCheckTurns")
     for all_remote, on_request in ((0, 0), (0, 1), (1, 1)):
         failed += check("JaxccompCheckCancel", all_remote, on_request)
     for message_type in OWN_TYPES:

@@ -1,5 +1,6 @@
 #include "transport/mpi/mpi_payloads.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <new>
 #include <optional>
@@ -50,7 +51,9 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
     Gather(payload, data);
   }
   Peer& peer = PeerOf(process);
-  const bool on_request = peer.outgoing.HasTurns() || !peer.credit.Covers(header.payload_bytes);
+  const bool waits = peer.outgoing.HasTurns() || !peer.wanted.empty() ||
+                     peer.sending_bytes >= world_.WindowBytes(process);
+  const bool on_request = waits || !peer.credit.Covers(header.payload_bytes);
   if (on_request && peer.outgoing.full()) {
     const Status status = NeverAnswers(process, peer.outgoing.kMaxPayloads);
     world_.MarkFailed(process, status);
@@ -68,6 +71,7 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
   }
   if (!on_request) {
     peer.credit.Spend(header.payload_bytes);
+    peer.sending_bytes += header.payload_bytes;
     transfer->done = done;
     return transfers_.Start(std::move(transfer), /*on_request=*/false, number, data, header.payload_bytes);
   }
@@ -75,69 +79,84 @@ void MpiPayloads::Send(int process, const Header& header, std::span<const Piece>
     done->Done(FailedPeerError(process));
     return;
   }
-  peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .lane = header.lane, .done = done},
+  peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .turn = header.turn, .done = done},
                              std::move(transfer), data});
   ++outgoing_count_;
   if (peer.credit.MayCover(header.payload_bytes)) peer.outgoing.WaitTurn(number);
-  SendWaiting(process);
+  StartWaiting(process);
 }
 
-void MpiPayloads::SendWaiting(int process) {
+std::optional<uint32_t> MpiPayloads::NextToStart(int process) {
   Peer& peer = PeerOf(process);
   // An older payload of the same tag must start first: its receive may be posted, and would match a newer payload.
   const auto held = [&](uint32_t number) { return IsHeld(process, number); };
-  while (const std::optional<uint32_t> number = peer.outgoing.NextTurn(peer.credit, held)) {
-    const int64_t bytes = peer.outgoing.Find(*number)->bytes;
-    peer.credit.Spend(bytes);
-    control_.SendControl(process, MessageType::kEagerUpgrade, *number, bytes);
-    if (world_.HasFailed(process)) return;
+  const auto wanted = std::ranges::find_if(peer.wanted, [&](const auto& each) { return !held(each.second); });
+  const std::optional<uint32_t> covered = peer.outgoing.NextTurn(peer.credit, held);
+  if (wanted == peer.wanted.end()) return covered;
+  const bool first = !covered || *wanted < std::pair(peer.outgoing.Find(*covered)->turn, *covered);
+  return first ? wanted->second : covered;
+}
+
+void MpiPayloads::StartWaiting(int process) {
+  Peer& peer = PeerOf(process);
+  while (peer.sending_bytes < world_.WindowBytes(process)) {
+    const std::optional<uint32_t> number = NextToStart(process);
+    if (!number) return;
+    const Outgoing& outgoing = *peer.outgoing.Find(*number);
+    if (!outgoing.wanted) {
+      const int64_t bytes = outgoing.bytes;
+      peer.credit.Spend(bytes);
+      control_.SendControl(process, MessageType::kEagerUpgrade, *number, bytes);
+      if (world_.HasFailed(process)) return;
+    }
     StartOutgoing(process, *number);
   }
 }
 
 void MpiPayloads::StartOutgoing(int process, uint32_t number) {
-  Outgoing outgoing = PeerOf(process).outgoing.Take(number);
+  Peer& peer = PeerOf(process);
+  Outgoing outgoing = peer.outgoing.Take(number);
+  peer.wanted.erase({outgoing.turn, number});
   --outgoing_count_;
+  peer.sending_bytes += outgoing.bytes;
   outgoing.transfer->done = outgoing.done;
   transfers_.Start(std::move(outgoing.transfer), /*on_request=*/true, number, outgoing.data, outgoing.bytes);
-  StartIfWanted(process, number + world_.config.payload_tags);
-}
-
-void MpiPayloads::StartIfWanted(int process, uint32_t number) {
-  const Outgoing* const found = PeerOf(process).outgoing.Find(number);
-  if (found != nullptr && found->wanted && found->transfer != nullptr) StartOutgoing(process, number);
 }
 
 bool MpiPayloads::OnClearToSend(int process, uint32_t number) {
-  auto& all = PeerOf(process).outgoing;
-  Outgoing* const found = all.Find(number);
-  if (found == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
+  Peer& peer = PeerOf(process);
+  Outgoing* const found = peer.outgoing.Find(number);
+  if (found == nullptr) return peer.outgoing.WasAnnounced(number);   // true: already sent on credit
+  if (found->transfer == nullptr) return true;                       // cancelled; the receiver will answer that
   found->wanted = true;
-  if (!IsHeld(process, number)) StartIfWanted(process, number);
+  peer.outgoing.LeaveTurn(number);
+  peer.wanted.emplace(found->turn, number);
+  StartWaiting(process);
   return true;
 }
 
 bool MpiPayloads::OnFin(int process, uint32_t number) {
-  auto& all = PeerOf(process).outgoing;
-  if (all.Find(number) == nullptr) return all.WasAnnounced(number);   // true: already sent on credit
-  const Outgoing outgoing = all.Take(number);
+  Peer& peer = PeerOf(process);
+  if (peer.outgoing.Find(number) == nullptr) return peer.outgoing.WasAnnounced(number);   // true: already sent on credit
+  const Outgoing outgoing = peer.outgoing.Take(number);
+  peer.wanted.erase({outgoing.turn, number});
   if (outgoing.transfer != nullptr) {   // the receiver declines the payload, and waits for the answer
     --outgoing_count_;
     control_.SendControl(process, MessageType::kCancelled, number, 0);
     outgoing.done->Done(Status::Ok());
   }
-  StartIfWanted(process, number + world_.config.payload_tags);
-  SendWaiting(process);
+  StartWaiting(process);
   return true;
 }
 
 bool MpiPayloads::OnCredit(int process, int64_t bytes) {
   if (!PeerOf(process).credit.Replenish(bytes)) return false;
-  SendWaiting(process);
+  StartWaiting(process);
   return true;
 }
 
 void MpiPayloads::MarkFailed(int process, const Status& why) {
+  PeerOf(process).wanted.clear();
   TellAll(PeerOf(process).outgoing.End([this](const Outgoing& outgoing) {
     outgoing_count_ -= outgoing.transfer != nullptr;
     return true;
@@ -304,6 +323,9 @@ void MpiPayloads::OnTransferOver(MpiTransfer* transfer) {
     ReturnCredit(transfer->process, transfer->early_bytes);
   }
   if (transfer->done != nullptr) transfer->done->Done(transfer->status);
+  if (transfer->sent_bytes == 0) return;
+  PeerOf(transfer->process).sending_bytes -= transfer->sent_bytes;
+  if (!world_.closed && !world_.HasFailed(transfer->process)) StartWaiting(transfer->process);
 }
 
 void MpiPayloads::ReturnCredit(int process, int64_t bytes) {
@@ -325,6 +347,7 @@ CancelResult MpiPayloads::Cancel(int process, Completion* done, const Status& wh
   // cancelled payload may be posted, and would match it.
   peer.outgoing.LeaveTurn(*number);
   Outgoing* const outgoing = peer.outgoing.Find(*number);
+  peer.wanted.erase({outgoing->turn, *number});
   outgoing->transfer.reset();
   outgoing->done = nullptr;
   --outgoing_count_;

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transport/announced.h"
@@ -58,7 +61,7 @@ class MpiPayloads final : MpiTransfers::Listener {
   struct Outgoing : OutgoingPayload {
     std::shared_ptr<MpiTransfer> transfer{};   // null: cancelled, and the receiver has not answered
     std::byte* data = nullptr;
-    bool wanted = false;                       // kClearToSend has come; the payload waits for an older one of its tag
+    bool wanted = false;                       // kClearToSend has come
   };
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
@@ -66,21 +69,24 @@ class MpiPayloads final : MpiTransfers::Listener {
     AnnouncedPayloads<Incoming> incoming[2];
     uint32_t next_at_once = 0;    // number of the next payload that is sent to the peer at once
     OutgoingPayloads<Outgoing> outgoing;
+    std::set<std::pair<uint64_t, uint32_t>> wanted;   // turns and numbers of the wanted payloads in `outgoing`
+    int64_t sending_bytes = 0;    // of payloads that MPI has started and not sent
     PayloadCredit credit;         // in both directions
   };
 
   Peer& PeerOf(int process) { return peers_[static_cast<size_t>(process)]; }
   // Null if the payload has left the table, or was never announced.
   const Incoming* Find(Announced announced);
-  // Starts the send of a waiting payload. If the next payload of its tag is wanted, starts it too, and so on.
+  // Number of the waiting payload that MPI sends next: the first in turn that is wanted or that the credit covers.
+  std::optional<uint32_t> NextToStart(int process);
+  // Starts waiting payloads until the window is full (MpiWorld::WindowBytes). Each started payload has a receive that is
+  // posted or will be posted without another payload, so the window empties.
+  void StartWaiting(int process);
   void StartOutgoing(int process, uint32_t number);
-  void StartIfWanted(int process, uint32_t number);
   // Whether an older payload of the same tag has not started.
   bool IsHeld(int process, uint32_t number) {
     return PeerOf(process).outgoing.Find(number - world_.config.payload_tags) != nullptr;
   }
-  // Starts queued payloads in order while the credit covers them.
-  void SendWaiting(int process);
   // Posts the receive of payload `first`, if it is wanted and no older payload of its tag waits. Then does the same for
   // the next payload of its tag, and so on. Declines an unwanted payload that the sender has not started.
   void StartReceives(int process, bool on_request, uint32_t first);

@@ -25,6 +25,7 @@ void MpiTransfers::Start(std::shared_ptr<MpiTransfer> transfer, bool on_request,
   const bool receives = transfer->receives;
   transfer->on_request = on_request;
   transfer->number = number;
+  transfer->sent_bytes = receives ? 0 : bytes;
   // Keeps the transfer open while units are started, so that it finishes once, at the end.
   transfer->units_open = 1;
   Status status;

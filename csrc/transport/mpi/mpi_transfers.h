@@ -29,6 +29,7 @@ struct MpiTransfer {
   bool started = false;        // MPI has started the transfer, so it cannot be cancelled
   int64_t early_bytes = 0;     // size of a receive that was posted before its pull; 0: of other transfers
   bool awaits_pull = false;    // the pull of such a receive has not come
+  int64_t sent_bytes = 0;      // size of a send; 0: a receive
 
   bool over() const { return units_open == 0 && !awaits_pull; }
 };

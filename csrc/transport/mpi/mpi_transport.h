@@ -29,7 +29,7 @@
 //
 // Small messages of kData go on credit to every process, also within a host (transport/credit.h), which limits the
 // bytes and the number of unexpected messages. A message beyond the credit is announced (kReadyToSend; its size tells
-// it from a large payload). It is sent (kDeferredEager) when there is credit again, lowest lane first, or when the
+// it from a large payload). It is sent (kDeferredEager) when there is credit again, lowest turn first, or when the
 // receiver asks for it (kClearToSend). Every control message returns the credit that is owed to its destination. When
 // half of the limit is owed, the credit is returned in a message of its own (kCredit).
 //

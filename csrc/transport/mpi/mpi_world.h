@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct MpiConfig {
   // Number of MPI tags for each kind of announced payloads (at once, on request): a power of two, at most 8192.
   uint32_t payload_tags = 8192;
   int64_t credit_bytes = -1;      // per pair of processes; -1: MpiWorld::CreditBytes
+  // Limit of payload bytes that MPI sends at a time to a process of another host. Enough to keep a link of 1 Gbit/s busy
+  // for 17 ms without a call of MPI. Few enough that the payloads of an older operation soon overtake (Header::turn),
+  // and that one call of MPI does not take long: it sends whatever the system accepts.
+  int64_t remote_window_bytes = 2 << 20;
   // Credit of small messages per pair, for up to 64 processes (Credit::Share).
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
 };
@@ -50,6 +55,9 @@ struct MpiWorld {
   int64_t CreditBytes(int peer) const {
     if (config.credit_bytes >= 0) return config.credit_bytes;
     return IsRemote(peer) ? std::min<int64_t>(4 << 20, (64 << 20) / std::max(processes, 1)) : 64 << 20;
+  }
+  int64_t WindowBytes(int peer) const {
+    return IsRemote(peer) ? config.remote_window_bytes : std::numeric_limits<int64_t>::max();
   }
   bool HasFailed(int peer) const { return failed[static_cast<size_t>(peer)]; }
   // Marks the process lost, and calls on_lost. Later calls do nothing.

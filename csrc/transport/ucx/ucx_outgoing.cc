@@ -81,7 +81,7 @@ UcxOutgoing::Outgoing* UcxOutgoing::Announce(int process, const Header& announce
     return nullptr;
   }
   Outgoing* const outgoing =
-      peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .lane = header.lane, .done = done},
+      peer.outgoing.Add(number, {{.bytes = header.payload_bytes, .turn = header.turn, .done = done},
                                  {payload.begin(), payload.end()},
                                  number});
   if (located != nullptr) outgoing->guard = located->guard;
@@ -105,7 +105,7 @@ void UcxOutgoing::Start(int process, Outgoing* outgoing, bool on_credit) {
   peer.outgoing.LeaveTurn(outgoing->number);
   outgoing->started = true;
   outgoing->on_credit = on_credit;
-  peer.active.emplace(outgoing->lane, outgoing->number);
+  peer.active.emplace(outgoing->turn, outgoing->number);
   if (peer.open_bytes == 0) Advance(process);
   else AdvanceLater(process);
 }
@@ -192,7 +192,7 @@ void UcxOutgoing::OnFragmentSent(int process, void* owner, int64_t bytes, const 
   --outgoing->fragments_open;
   if (outgoing->status.ok() && !status.ok()) {
     outgoing->status = status;
-    PeerOf(process).active.erase({outgoing->lane, outgoing->number});
+    PeerOf(process).active.erase({outgoing->turn, outgoing->number});
   }
   FinishIfOver(process, outgoing);
   AdvanceLater(process);
@@ -244,7 +244,7 @@ std::optional<CancelResult> UcxOutgoing::Cancel(int process, Completion* done, c
   // First, because the operation's memory may change as soon as the send has ended.
   Revoke(outgoing);
   peer.outgoing.LeaveTurn(*number);
-  peer.active.erase({outgoing->lane, outgoing->number});
+  peer.active.erase({outgoing->turn, outgoing->number});
   if (outgoing->status.ok()) outgoing->status = why;
   outgoing->cancelled = outgoing->handed_bytes < outgoing->bytes;
   if (outgoing->fragments_open == 0) {

@@ -80,7 +80,7 @@ class UcxOutgoing {
     }
   };
   using Clock = std::chrono::steady_clock;
-  using Turn = std::pair<int32_t, uint32_t>;   // lane and number
+  using Turn = std::pair<uint64_t, uint32_t>;   // turn and number
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
     bool reads = false;           // the peer reads this process's memory
@@ -102,7 +102,7 @@ class UcxOutgoing {
   void Start(int process, Outgoing* outgoing, bool on_credit);
   // Starts queued payloads in order while the credit covers them.
   void SendWaiting(int process);
-  // Gives UCX fragments, lowest lanes first, until kMaxOpenBytes are open.
+  // Gives UCX fragments, lowest turns first, until kMaxOpenBytes are open.
   void Advance(int process);
   // Lets AdvanceDue call Advance.
   void AdvanceLater(int process);
