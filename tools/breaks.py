@@ -104,7 +104,12 @@ BREAKS = (
           "config.payload_tags)"),
     Break("a payload overtakes a cancelled one of its tag", "test-openmpi",
           "csrc/transport/mpi/mpi_payloads.cc",
-          "if (!IsHeld(process, number)) StartIfWanted", "StartIfWanted"),
+          "{ return IsHeld(process, number); };", "{ return number == ~0u; };"),
+    Break("payloads of a newer operation are sent first", "test-openmpi",
+          "csrc/transport/transport.h", "return operation << 20", "return ~operation << 20"),
+    Break("MPI sends all payloads at a time", "test-openmpi",
+          "csrc/transport/mpi/mpi_world.h",
+          "return IsRemote(peer) ? config.remote_window_bytes :", "return false ? 0 :"),
     # GPUs
     Break("operands of a part overlap in pinned memory", "test-gpu-host",
           "csrc/cuda/stage/stage.cc",

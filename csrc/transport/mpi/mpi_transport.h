@@ -35,9 +35,11 @@
 //
 // Why credit cannot deadlock. Headers, kClearToSend and kCredit are sent at once, without credit. So when a send task
 // starts, the receiver gets the payload or its announcement, even if other communicators, launches and lanes have used
-// up the credit. A receive task that starts pulls its payload, and a pulled payload needs no credit. So a message with
-// a started receive never waits until another message is taken. Without any credit, each message is a rendezvous of a
-// send and a receive that have both started, and schedules are correct over such a transport (collective/schedule.h).
+// up the credit. A receive task that starts pulls its payload, and a pulled payload needs no credit. Between hosts it
+// may wait for the window (MpiConfig::remote_window_bytes). The window holds only payloads whose receives are posted, so
+// it empties. So a message with a started receive never waits until another message is taken. Without any credit, each
+// message is a rendezvous of a send and a receive that have both started, and schedules are correct over such a
+// transport (collective/schedule.h).
 // Proof: take the first operation in program order that is not done on all ranks. All operations before it are done, so
 // it begins on all ranks. In its lowest lane that is not done on all ranks, both ends of each message start, so the
 // lane makes progress.
