@@ -135,7 +135,7 @@ extern "C" int JaxccompCheckTurns(uint64_t comm, uint64_t byte_type) {
   const int64_t failed_before = testing::FailedChecks().load();
   Node node;
   auto created = MpiTransport::Create(
-      {.comm = comm, .byte_type = byte_type, .all_remote = true, .credit_bytes = 64 << 20}, &node);
+      {.comm = comm, .byte_type = byte_type, .all_remote = true, .credit_bytes = 64 << 20, .remote_window_bytes = 2 << 20}, &node);
   if (!CHECK_OK(created)) return 1;
   node.transport = created->get();
   node.self = (*created)->process();

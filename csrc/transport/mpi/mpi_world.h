@@ -29,10 +29,11 @@ struct MpiConfig {
   // Number of MPI tags for each kind of announced payloads (at once, on request): a power of two, at most 8192.
   uint32_t payload_tags = 8192;
   int64_t credit_bytes = -1;      // per pair of processes; -1: MpiWorld::CreditBytes
-  // Limit of payload bytes that MPI sends at a time to a process of another host. Enough to keep a link of 1 Gbit/s busy
-  // for 17 ms without a call of MPI. Few enough that the payloads of an older operation soon overtake (Header::turn),
-  // and that one call of MPI does not take long: it sends whatever the system accepts.
-  int64_t remote_window_bytes = 2 << 20;
+  // Limit of payload bytes that MPI sends at a time to a process of another host. As many as Linux keeps for a TCP
+  // connection (tcp_wmem), so a link with a long round trip is not slower. Few enough that the payloads of an older
+  // operation soon overtake (Header::turn), and that one call of MPI does not take long: it sends whatever the system
+  // accepts.
+  int64_t remote_window_bytes = 4 << 20;
   // Credit of small messages per pair, for up to 64 processes (Credit::Share).
   Credit::Amount small_credit = {.bytes = 1 << 20, .messages = 512};
 };
