@@ -164,7 +164,7 @@ def assert_same(a, b):
 
 
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_a_bad_step_shows_on_all_ranks_and_leaves_no_trace(name):
+def test_nonfinite_step_is_nan_on_all_ranks_and_leaves_states_finite(name):
     made = compiled(TRANSFORMATIONS[name]())
     good = gradients()
     without = {number: run(made, good[:number] + good[number + 1 :]) for number in (0, 1, 4)}
@@ -182,7 +182,7 @@ def test_a_bad_step_shows_on_all_ranks_and_leaves_no_trace(name):
 
 @pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter"])
 @pytest.mark.parametrize("codec", lossy_codecs())
-def test_every_codec_shows_a_bad_step(codec, collective):
+def test_every_codec_reports_a_nonfinite_step(codec, collective):
     function = getattr(jcc, f"{collective}_with_feedback")
     made = compiled(Scatter(functools.partial(function, codec=codec, **HOW)))
     good = gradients()
@@ -196,7 +196,7 @@ def test_every_codec_shows_a_bad_step(codec, collective):
         assert_same(states[1], states[2])
 
 
-def test_apply_if_finite_skips_a_bad_step_on_all_ranks():
+def test_apply_if_finite_skips_a_nonfinite_step_on_all_ranks():
     """As docs/training.md has it: around what comes after the exchange."""
     optimizer = optax.chain(
         optim.powersgd(rank=2, **HOW), optax.apply_if_finite(optax.sgd(1.0, momentum=0.9), 3)
@@ -211,7 +211,7 @@ def test_apply_if_finite_skips_a_bad_step_on_all_ranks():
 
 
 @pytest.mark.parametrize("maker", ["diloco", "local_sgd", "sparse_loco"])
-def test_an_outer_step_may_exclude_a_worker_that_is_not_finite(maker):
+def test_outer_step_excludes_nonfinite_workers_on_request(maker):
     make = functools.partial(getattr(optim, maker), exclude_nonfinite=True, **HOW)
     if maker == "sparse_loco":
         make = functools.partial(make, density=1.0, quantize=False)
@@ -235,7 +235,7 @@ def test_an_outer_step_may_exclude_a_worker_that_is_not_finite(maker):
 
 
 @pytest.mark.parametrize("exclude", [False, True])
-def test_streaming(exclude):
+def test_streaming_outer_steps_recover_from_nonfinite_values(exclude):
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
     outer = optim.diloco(
         codec="int4", error_feedback=True, mesh=mesh, exclude_nonfinite=exclude, **HOW

@@ -100,7 +100,7 @@ def ways(collective):
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("allreduce"))
-def test_allreduce(backend, algorithm):
+def test_allreduce_rounds_narrow_types_once(backend, algorithm):
     xs = {dtype: operands(dtype) for dtype in FLOATS}
     how = {"axis_name": "d", "backend": backend, "algorithm": algorithm}
     got = on_ranks(
@@ -110,7 +110,7 @@ def test_allreduce(backend, algorithm):
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("reduce"))
-def test_reduce(backend, algorithm):
+def test_reduce_rounds_narrow_types_once(backend, algorithm):
     xs = {dtype: operands(dtype) for dtype in FLOATS}
     how = {"axis_name": "d", "backend": backend, "algorithm": algorithm, "root": ROOT}
     got = on_ranks(
@@ -122,7 +122,7 @@ def test_reduce(backend, algorithm):
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("reduce_scatter"))
-def test_reduce_scatter(backend, algorithm):
+def test_reduce_scatter_rounds_narrow_types_once(backend, algorithm):
     xs = {dtype: operands(dtype) for dtype in FLOATS}
     how = {"axis_name": "d", "backend": backend, "algorithm": algorithm}
 
@@ -134,7 +134,7 @@ def test_reduce_scatter(backend, algorithm):
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("scan"))
-def test_scans(backend, algorithm):
+def test_scans_round_narrow_types_once(backend, algorithm):
     xs = {dtype: operands(dtype) for dtype in FLOATS}
     how = {"axis_name": "d", "backend": backend, "algorithm": algorithm}
 
@@ -161,7 +161,7 @@ OPS = {"sum": lambda rows: rows.sum(axis=0), "mean": lambda rows: rows.mean(axis
 
 @native
 @pytest.mark.parametrize("algorithm", algorithms.own_names("allreduce"))
-def test_partial_sums_are_not_bounded_by_a_codec(algorithm):
+def test_partial_sums_beyond_the_range_of_fp16_are_right(algorithm):
     """Operands and results are in the range of fp16, and sums of some of them are not."""
     rows = np.array([[40000, 60000], [40000, 60000], [40000, -60000], [40000, 1], [40000, 1]])
     x = np.repeat(rows.astype(np.float32)[:, :, None], LENGTH, axis=2)
@@ -177,7 +177,7 @@ def test_partial_sums_are_not_bounded_by_a_codec(algorithm):
 
 @native
 @pytest.mark.parametrize("algorithm", ["ring", "two_shot"])
-def test_codecs_code_what_they_code_alone(algorithm):
+def test_codec_for_float32_leaves_float16_uncompressed(algorithm):
     """float16 travels exactly beside float32 that is coded, whichever dtype it travels in."""
     half = np.random.default_rng(2).standard_normal((N, 400)).astype(np.float16)
     full = np.random.default_rng(3).standard_normal((N, 400)).astype(np.float32)
@@ -189,7 +189,7 @@ def test_codecs_code_what_they_code_alone(algorithm):
 
 
 @native
-def test_feedback_and_carried_residuals_of_half_types():
+def test_feedback_of_half_types_delivers_all_values():
     x = np.random.default_rng(4).standard_normal((N, 400)).astype(jnp.bfloat16)
     before = np.random.default_rng(5).standard_normal((N, 400)).astype(jnp.bfloat16)
     how = {"axis_name": "d", "algorithm": "ring", "codec": "int8", "backend": "native"}
@@ -209,7 +209,7 @@ CODED = [name for name in algorithms.own_names("allreduce") if name != "hierarch
 
 @native
 @pytest.mark.parametrize("algorithm", ["xla", *CODED])
-def test_ranks_draw_the_same_places(algorithm):
+def test_ranks_select_the_same_randomk_positions(algorithm):
     """So a sum has the same few places, whole: nothing is lost of them on the way."""
     x = np.stack([np.arange(1.0, 4001.0, dtype=np.float32)] * N)
     how = {"axis_name": "d", "codec": RANDOM, "backend": "native", "algorithm": algorithm}
@@ -226,7 +226,7 @@ def test_ranks_draw_the_same_places(algorithm):
 
 @native
 @pytest.mark.parametrize("algorithm", algorithms.own_names("reduce_scatter"))
-def test_scattered_sums_have_the_same_places(algorithm):
+def test_reduce_scatter_uses_the_same_randomk_positions_on_all_ranks(algorithm):
     """At those all ranks' values, at the others this rank's own, which need no code."""
     x = np.stack([np.arange(1.0, 5001.0, dtype=np.float32).reshape(5, 1000)] * N)
     how = {"axis_name": "d", "codec": RANDOM, "backend": "native", "algorithm": algorithm}
@@ -237,7 +237,7 @@ def test_scattered_sums_have_the_same_places(algorithm):
 
 @pytest.mark.parametrize("backend", ["xla", pytest.param("native", marks=native)])
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "int4", "uint4"])
-def test_smallest_types_as_jax_has_them(backend, dtype):
+def test_float8_and_int4_results_equal_jax(backend, dtype):
     signed = not dtype.startswith("uint")
     values = np.random.default_rng(6).integers(-2 if signed else 0, 2, (N, 40)).astype(dtype)
     how = {"axis_name": "d", "backend": backend}
@@ -266,7 +266,7 @@ def test_pmean_is_finite_where_the_sum_is_not(backend):
 
 
 @native
-def test_prices_are_those_of_float32():
+def test_predicted_cost_of_half_type_sums_is_that_of_float32():
     """Sums of half types by what sends partial sums are as float32 on the links, others are not."""
 
     def bytes_of(algorithm, dtype, size):
