@@ -37,7 +37,7 @@ print(json.dumps(sorted(back)))
 """
 
 
-def test_init_returns_into_few_waiting_files():
+def test_init_with_coordinator_returns_between_files_at_most_4_times():
     done = subprocess.run(
         [sys.executable, "-P", "-c", _PROGRAM],
         capture_output=True,

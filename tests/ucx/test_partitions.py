@@ -154,7 +154,7 @@ def events(member):
 @pytest.mark.parametrize("run", range(RUNS))
 @pytest.mark.parametrize("how", ["silent", "refused", "one way"])
 @pytest.mark.parametrize("name", CUTS)
-def test_one_group_goes_on(name, how, run):
+def test_network_partition_leaves_one_working_group(name, how, run):
     pairs, expected = CUTS[name]
     with Bed(4) as bed:
         bed.start(120)
@@ -194,7 +194,7 @@ def test_one_group_goes_on(name, how, run):
 
 
 @pytest.mark.parametrize("stopped", [0, 3])
-def test_a_stopped_member_is_no_member_when_it_goes_on(stopped):
+def test_resumed_member_that_was_dropped_exits(stopped):
     with Bed(4) as bed:
         bed.start(120)
         bed.wait_until_all_work()
@@ -210,7 +210,7 @@ def test_a_stopped_member_is_no_member_when_it_goes_on(stopped):
             assert last["members"] == sorted(set(range(4)) - {stopped})
 
 
-def test_three_of_four_are_stopped_and_go_on():
+def test_group_survives_if_three_of_four_members_are_paused_and_resumed():
     """The fourth one has lost all of them, and told them so."""
     with Bed(4) as bed:
         bed.start(120)
