@@ -137,7 +137,7 @@ std::vector<Tree> RunOnAll(Team& team, const OpSpec& spec, const Tree& values,
   return results;
 }
 
-TEST(engine_reference_bits) {
+TEST(engine_delta_base_returns_the_roots_bits) {
   const Tree reference = RandomTree(kTree, 1), values = Changed(reference);
   for (int ranks : {1, 2, 3, 5, 8}) {
     for (Style style : testing::kStyles) {
@@ -160,7 +160,7 @@ TEST(engine_reference_bits) {
   }
 }
 
-TEST(engine_reference_saves_bytes) {
+TEST(engine_delta_base_saves_bytes) {
   const Tree reference = RandomTree({{DType::kBFloat16, 40000}, {DType::kFloat32, 30000}}, 2);
   const Tree values = Changed(reference);
   for (Style style : testing::kStyles) {
@@ -180,7 +180,7 @@ TEST(engine_reference_saves_bytes) {
 }
 
 // The error of a lossy codec is relative to the difference, not to the values. All ranks have the same bits.
-TEST(engine_reference_of_lossy_codecs) {
+TEST(engine_delta_base_bounds_lossy_errors_by_the_difference) {
   std::vector<float> old_values(5001), new_values(5001);
   for (size_t i = 0; i < old_values.size(); ++i) {
     old_values[i] = std::sin(static_cast<float>(i));
@@ -214,7 +214,7 @@ TEST(engine_reference_of_lossy_codecs) {
 
 // Every rank gets an error, in its next operation at the latest. The rank with the different reference has decoded
 // nothing.
-TEST(engine_reference_that_differs) {
+TEST(engine_different_delta_bases_raise_on_every_rank) {
   const std::vector<Leaf> leaves = {{DType::kInt32, 0}, {DType::kFloat32, 20000}};
   for (Style style : testing::kStyles) {
     for (int ranks : {2, 3, 5}) {
@@ -252,7 +252,7 @@ TEST(engine_reference_that_differs) {
 }
 
 // Small codes that have not been received yet do not stop the root from encoding the next chunks.
-TEST(engine_reference_root_runs_ahead) {
+TEST(engine_delta_base_lets_the_root_encode_ahead) {
   Team team(Style::kProcesses, 2);
   const Tree reference = RandomTree({{DType::kFloat32, 4 << 20}}, 6), values = Changed(reference);
   Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(0, "lossless", "chain")});
@@ -275,7 +275,7 @@ TEST(engine_reference_root_runs_ahead) {
 }
 
 // All ranks must agree on the use of a reference.
-TEST(engine_reference_on_some_ranks_only) {
+TEST(engine_delta_base_on_some_ranks_only_raises) {
   // The devices of a process always run one program.
   Team team(Style::kProcesses, 2);
   OpSpec plain = SpecOf(0, "lossless");
@@ -294,7 +294,7 @@ TEST(engine_reference_on_some_ranks_only) {
   });
 }
 
-TEST(engine_reference_must_fit) {
+TEST(engine_delta_base_must_match_the_values) {
   const auto refused = [](const OpSpec& spec, Tree reference, const std::string& says) {
     Team team(Style::kDevices, 1);
     Team::Program program = team.Compile(std::vector<OpSpec>{spec});
