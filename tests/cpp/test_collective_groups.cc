@@ -111,7 +111,7 @@ TEST(collective_hierarchical_sends_between_hosts_only_from_leaders) {
   }
 }
 
-// One lane holds at most half of the limit (memory_limits.h), in any order of execution.
+// One pipeline stage (lane) holds at most half of the limit (memory_limits.h), in any order of execution.
 TEST(collective_hierarchical_stages_fit_into_the_memory_limit) {
   constexpr int64_t kChunkBytes = 1 << 20;
   for (const std::vector<int>& hosts : Placements()) {

@@ -100,7 +100,7 @@ void CheckRoundTrip(const Values& v) {
   const std::vector<std::byte> code = Encoded(TheCodec(), v);
   std::vector<std::byte> back;
   if (CHECK_OK(Decoded(v, code, &back))) CHECK(back == v.values);
-  // Into the memory of the reference.
+  // Decode into the memory of the delta base.
   Workspace workspace;
   CodingContext context(workspace);
   back = v.ref;

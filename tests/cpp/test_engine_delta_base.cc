@@ -97,7 +97,7 @@ OpSpec SpecOf(int root, const std::string& codec, const std::string& algorithm =
   return spec;
 }
 
-// chain_recoded encodes results, which may have overwritten references, so it refuses references.
+// chain_recoded encodes results, which may have overwritten delta bases, so it refuses delta bases.
 std::vector<std::string> Algorithms() {
   std::vector<std::string> names = {"auto"};
   for (const Algorithm& a : AlgorithmTable()) {
@@ -212,7 +212,7 @@ TEST(engine_delta_base_bounds_lossy_errors_by_the_difference) {
   }
 }
 
-// Every rank gets an error, in its next operation at the latest. The rank with the different reference has decoded
+// Every rank gets an error, in its next operation at the latest. The rank with the different delta base has decoded
 // nothing.
 TEST(engine_different_delta_bases_raise_on_every_rank) {
   const std::vector<Leaf> leaves = {{DType::kInt32, 0}, {DType::kFloat32, 20000}};
@@ -251,7 +251,7 @@ TEST(engine_different_delta_bases_raise_on_every_rank) {
   }
 }
 
-// Small codes that have not been received yet do not stop the root from encoding the next chunks.
+// Small encoded chunks that have not been received yet do not stop the root from encoding the next chunks.
 TEST(engine_delta_base_lets_the_root_encode_ahead) {
   Team team(Style::kProcesses, 2);
   const Tree reference = RandomTree({{DType::kFloat32, 4 << 20}}, 6), values = Changed(reference);
@@ -274,7 +274,7 @@ TEST(engine_delta_base_lets_the_root_encode_ahead) {
   CHECK(first.out == values && second.out == values);
 }
 
-// All ranks must agree on the use of a reference.
+// All ranks must agree on the use of a delta base.
 TEST(engine_delta_base_on_some_ranks_only_raises) {
   // The devices of a process always run one program.
   Team team(Style::kProcesses, 2);

@@ -144,7 +144,7 @@ TEST(engine_ignores_reports_of_a_failed_process) {
   }
 }
 
-// A process that was stopped finds its deadlines passed and the answers unread.
+// A process that resumes after a stop finds its deadlines passed and the replies unread.
 TEST(engine_reads_messages_before_it_checks_deadlines) {
   constexpr double kTimeout = 0.3;
   Team team(Style::kProcesses, 2);

@@ -389,7 +389,7 @@ TEST(engine_collectives_of_several_chunks_match_the_definition) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 4096);
     for (Collective c : kUniform) {
-      // Large enough for announced payloads and for work without the lock.
+      // Large enough for rendezvous payloads and for work without the lock.
       RunAll(teams.both(), Of(c, ranks, {{DType::kInt32, 33}, {DType::kFloat32, 13001}}, true));
     }
   }

@@ -177,7 +177,7 @@ TEST(lossless_round_trips_differences_to_a_base) {
       const std::vector<std::byte> code = CheckRoundTrip(dtype, values, &ref);
       if (count >= 1000) CHECK(code.size() < values.size() / 2);
 
-      // Decoding may overwrite the reference.
+      // Decoding may overwrite the delta base.
       Workspace workspace;
       CodingContext context(workspace);
       std::vector<std::byte> in_place = ref;

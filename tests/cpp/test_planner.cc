@@ -163,7 +163,7 @@ TEST(planner_predicts_no_higher_cost_for_more_bandwidth) {
   }
 }
 
-// The simulation of one host for all gives exactly the times of the full simulation.
+// The reduced simulation, of one host in place of all equal hosts, gives exactly the times of the full simulation.
 void CompareReduced(int hosts, int ranks, int64_t block_bytes, bool encoded, bool one_machine,
                     int* reduced_count) {
   for (const Algorithm& algorithm : AlgorithmTable()) {

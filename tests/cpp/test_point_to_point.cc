@@ -28,7 +28,7 @@ using testing::Style;
 using testing::Team;
 using testing::ValuesOf;
 
-constexpr int64_t kLarge = 20001;   // int32 values: announced
+constexpr int64_t kLarge = 20001;   // int32 values: sent by rendezvous
 
 std::string Shape(int64_t count) { return "int32[" + std::to_string(count) + "]"; }
 
@@ -139,8 +139,7 @@ TEST(point_to_point_sendrecv_matches_send_and_recv_of_other_sizes) {
 }
 
 TEST(point_to_point_ring_in_sequence_completes_within_its_memory) {
-  // Each rank sends its data on only after the previous one has sent all of its own: encoded, in more chunks than may
-  // be held.
+  // Each rank sends only after the previous rank has sent all of its data, encoded in more chunks than a rank may hold.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
     Team team(style, ranks);

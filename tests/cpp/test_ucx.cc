@@ -558,7 +558,7 @@ TEST(ucx_cancel_releases_memory_within_a_payload) {
 const Status kFailed(Code::kAborted, "its operation has failed");
 
 TEST(ucx_cancels_a_payload_without_a_request) {
-  for (const pid_t reads : {pid_t{0}, getpid()}) {   // only announced, and readable in place
+  for (const pid_t reads : {pid_t{0}, getpid()}) {   // with an RTS alone, and readable in place
     Located case_{reads};
     if (case_.b == nullptr) return;
     const Transport::Reader read = case_.b->StartRead(case_.announced());
@@ -588,8 +588,7 @@ TEST(ucx_cancels_a_payload_without_a_request) {
   }
 }
 
-// A payload that was announced on request starts when there is credit again. The receiver learns of it from the first
-// fragment.
+// A deferred eager payload starts when credit returns. The receiver learns of it from the first fragment.
 TEST(ucx_keeps_the_credit_of_a_payload_cancelled_before_its_first_fragment) {
   constexpr int64_t kCredit = kKiB * kKiB;
   Listener first, second;

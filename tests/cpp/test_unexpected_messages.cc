@@ -74,7 +74,7 @@ TEST(unexpected_messages_hold_credit_until_they_are_received_or_dropped) {
   early.Keep(rig.Make(HeaderOf(1, 2, 9), 100));
   early.Keep(rig.Make(HeaderOf(1, 2, 9, 2), 10));
   early.Keep(rig.Make(HeaderOf(2, 2, 9), 1000));
-  // Announced messages, messages of this process and other types use no credit.
+  // RTS messages, messages of this process and messages of other types use no credit.
   early.Keep(rig.Make(HeaderOf(2, 2, 9), 0, {.process = 1, .id = 4}));
   early.Keep(rig.Make(HeaderOf(2, 2, 9, 0), 50));
   Header check = HeaderOf(2, 3, 9);

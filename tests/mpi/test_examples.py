@@ -95,7 +95,6 @@ def test_data_parallel_examples_learn_with_fewer_bytes(program, codec, ratio):
 @pytest.mark.slow
 @needs_demo
 def test_topk_without_error_feedback_has_a_higher_loss():
-    """Without error feedback, the dropped values are missing and the loss is higher."""
     program = ROOT / "examples" / DATA_PARALLEL[0]
     options = [*SHORT, "--codec", "topk:density=0.002"]
     kept = table(run(2, program, *options))["topk:density=0.002"]
@@ -133,7 +132,6 @@ def test_dlrm_example_learns_with_fewer_bytes(ranks, options, ratio):
 @pytest.mark.slow
 @needs_demo
 def test_tensor_pipeline_learns_the_same_for_any_division():
-    """Any division of layers and of their products among ranks learns the same."""
     small = ["--epochs", "2", "--steps", "8", "--width", "64", "--features", "32"]
     small += ["--depth", "2", "--micro-batches", "2"]
     program = ROOT / "examples/tensor_pipeline.py"
@@ -192,7 +190,6 @@ def test_moe_gradients_equal_one_program_with_all_experts():
 @pytest.mark.skipif(not importlib.util.find_spec("optax"), reason="needs the extra 'optim'")
 @pytest.mark.parametrize("trainers", [1, 2])
 def test_weight_sync_improves_the_policy_with_received_weights(trainers):
-    """The policy improves with weights that the actors receive from the trainers."""
     output = run(4, ROOT / "examples/weight_sync.py", "--trainers", str(trainers))
     first, last, ratio, behind = map(
         float,

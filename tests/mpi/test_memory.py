@@ -1,4 +1,4 @@
-"""Memory of failing operations, over MPI and UCX (tests/stress/memory runs more cases)."""
+"""The memory of failing operations over MPI and UCX; tests/stress/memory runs more cases."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -80,7 +80,6 @@ def test_mpi4jax_module_runs_unchanged(program):
 
 
 def test_mpi4jax_debug_prints_a_line_before_and_after_each_operation(program):
-    """MPI4JAX_DEBUG=1: a line before and one after each operation."""
     done = run(program, MPI4JAX_DEBUG="1")
     assert not done.error, done.output
     for rank in range(2):

@@ -1,4 +1,4 @@
-"""The contenders of the testbed's training, each on two ranks without links."""
+"""The baselines of the testbed's training, each on two ranks without links."""
 
 import dataclasses
 import json

@@ -164,8 +164,8 @@ def test_compressed_programs_return_equal_bits_without_jax_collectives(name, che
         return
     expected = jax.jit(plain)(x)
     policy = [CollectiveRule("lossless", min_bytes=0)]
-    # Each program runs once in each way, with check_vma in one of them; the ways alternate between
-    # programs.
+    # compress is applied around and inside shard_map, once each: one with check_vma, the other
+    # without, alternating between programs.
     everything = ALL or name in REFUSED_BY_TYPES
     around_shard_map = check_vma == (list(PROGRAMS).index(name) % 2 == 0)
     if everything or around_shard_map:

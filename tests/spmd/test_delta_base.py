@@ -35,7 +35,7 @@ def on(mesh, program, in_specs, out_specs=None, check_vma=True, **options):
 
 
 def pair(shape=(33, 5), ranks=N):
-    """Returns all ranks' values, and a reference close to them."""
+    """Returns all ranks' values, and a delta base close to them."""
     rng = np.random.default_rng(3)
     ref = rng.standard_normal(shape).astype(np.float32)
     return ref + (1e-3 * rng.uniform(-1, 1, (ranks, *shape))).astype(np.float32), ref
@@ -84,7 +84,7 @@ def test_bcast_with_delta_base_supports_pytrees_of_mixed_dtypes(mesh, backend, c
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_delta_base_can_be_carried_by_scan_and_donated(mesh, backend):
-    """The parameters of each step are the reference of the next."""
+    """The parameters of each step are the delta base of the next."""
     x, ref = pair()
     updates = np.stack([x, x * 1.01, x * 0.99])
 
@@ -104,7 +104,6 @@ def test_delta_base_can_be_carried_by_scan_and_donated(mesh, backend):
 @pytest.mark.parametrize("which", ["x", "ref", "both", "the same"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_donated_operands_give_right_results_and_others_keep_values(mesh, backend, which):
-    """Also checks that operands that are not donated keep their values."""
     how = {"axis_name": "d", "codec": "lossless", "backend": backend}
     x, ref = pair()
     donated = {"x": 0, "ref": 1, "both": (0, 1), "the same": 0}[which]
@@ -155,7 +154,7 @@ def test_gradient_flows_to_values_and_not_to_the_delta_base(mesh, backend, codec
     pairwise(BACKENDS, [(0, 0), (1, 0), (None, 0), (1, None), (None, None)], TOLERANCE),
 )
 def test_bcast_with_delta_base_supports_vmap(mesh, backend, dims, codec):
-    """Batches of values, of references, or of both, with values close to each other."""
+    """Batches of values, of delta bases, or of both, with values close to each other."""
     x, ref = pair((4,))
     refs, _ = pair((4,), ranks=3)
     near = np.linspace(0, 1e-3, 3, dtype=np.float32)
@@ -303,7 +302,7 @@ def test_operations_with_delta_base_return_the_values(mesh, name, backend, codec
     pairwise(MOVES, BACKENDS, [(0, 0), (1, None), (None, 1), (2, 2), (None, None)]),
 )
 def test_operations_with_delta_base_support_vmap(mesh, name, backend, dims):
-    """Batches of values, of references or of both: dimensions of x, and of old after its first."""
+    """Batches of values, of delta bases or of both: dimensions of x, and of old after its first."""
     x, old = rows()
     near = np.linspace(0, 1e-3, 3, dtype=np.float32)
     how = {"axis_name": "d", "codec": "delta", "backend": backend}
@@ -331,7 +330,7 @@ def test_operations_with_delta_base_support_vmap(mesh, name, backend, dims):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["allgather", "sendrecv", "sendrecv of few"])
 def test_operations_with_delta_base_have_equal_derivatives(mesh, name, backend):
-    """They equal the derivatives without a reference."""
+    """They equal the derivatives without a delta base."""
     x, old = rows()
     how = {"axis_name": "d", "codec": "delta", "backend": backend}
 

@@ -75,7 +75,7 @@ def test_programs_on_disjoint_meshes_run_concurrently():
 
 
 def test_programs_on_overlapping_meshes_run_in_sequence():
-    """Programs on overlapping devices run one after the other, without waiting."""
+    """The test does not wait between launches."""
     orders = [[0, 1, 2, 3], [3, 1, 0, 2], [4, 3, 2, 1]]
     functions = [jax.jit(mapped(Mesh(np.array(jax.devices())[o], ("d",)), "d")) for o in orders]
     rows = rows_of(4)

@@ -1,4 +1,4 @@
-"""A step with a value that is not finite shows on all ranks, and leaves no trace in any state."""
+"""A nonfinite value makes its step nonfinite on all ranks, and enters no state."""
 
 import functools
 import itertools
@@ -23,7 +23,7 @@ STEPS = 6
 WARMUP = 3
 SHAPES = {"kernel": (24, 40), "bias": (7,)}
 VALUES = {"inf": np.inf, "-inf": -np.inf, "nan": np.nan}
-# The step that is bad: the first, one of the warm-up, one after it.
+# The nonfinite step: the first, one of the warm-up, one after it.
 CASES = list(itertools.product(VALUES, ["one value", "all values"], ["one", "all"], [0, 1, 4]))
 
 
@@ -39,7 +39,7 @@ def gradients():
 
 
 def bad(step, value, extent, ranks):
-    """A step's gradients with values that are not finite, on rank 1 or on all."""
+    """Returns a step's gradients with nonfinite values, on rank 1 or on all."""
     step = {name: x.copy() for name, x in step.items()}
     rows = slice(1, 2) if ranks == "one" else slice(None)
     if extent == "one value":
@@ -131,7 +131,7 @@ TRANSFORMATIONS = {
 
 
 def compiled(transformation):
-    """``init`` and ``update`` for the rows of all ranks."""
+    """Returns compiled ``init`` and ``update`` for the rows of all ranks."""
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
 
     def on_ranks(function):
@@ -148,7 +148,7 @@ def compiled(transformation):
 
 
 def run(made, steps):
-    """The results and the states of all steps."""
+    """Returns the results and the states of all steps."""
     init, update = made
     state = init(steps[0])
     results, states = [], [state]
@@ -197,7 +197,7 @@ def test_every_codec_reports_a_nonfinite_step(codec, collective):
 
 
 def test_apply_if_finite_skips_a_nonfinite_step_on_all_ranks():
-    """As docs/training.md has it: around what comes after the exchange."""
+    """As in docs/training.md: it wraps the transformations after the exchange."""
     optimizer = optax.chain(
         optim.powersgd(rank=2, **HOW), optax.apply_if_finite(optax.sgd(1.0, momentum=0.9), 3)
     )
@@ -254,7 +254,7 @@ def test_streaming_outer_steps_recover_from_nonfinite_values(exclude):
             finite = np.isfinite(params["kernel"]).all(axis=(1, 2))
             shown.append(finite.tolist())
             assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
-            if not finite.any():  # as the class's docstring says
+            if not finite.any():  # the remedy in the class's docstring
                 params, state = streaming.finish(params, state)
         assert shown.count([False] * N) == (0 if exclude else 1), shown
         assert shown[-1] == [True] * N

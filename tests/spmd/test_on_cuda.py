@@ -139,7 +139,7 @@ MOVES = {
 @pytest.mark.parametrize("codec", ["int8|lossless", "topk:density=0.1"])
 @pytest.mark.parametrize("name", MOVES)
 def test_moved_values_equal_the_native_backends_decoded_values(name, codec, as_on_gpus):
-    """Values are encoded once, and decode to the same as on the native plane."""
+    """Values are encoded once."""
     operation, shape = MOVES[name]
     x = values("float32", shape)
 
@@ -179,7 +179,6 @@ def test_pytrees_of_mixed_dtypes_are_reduced_exactly(as_on_gpus):
 
 @pytest.mark.parametrize("codec", [None, "lossless", "int8"])
 def test_feedback_residuals_equal_the_missing_part_of_the_sum(codec, as_on_gpus):
-    """The residuals are the missing part of the sum."""
     x = jnp.round(values("float32") * 8)
 
     def function(x):

@@ -53,7 +53,6 @@ def zeros(grads):
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_delivered_values_and_residuals_sum_to_all_gradients(codec, op):
-    """The sum of reduced values equals the sum of gradients minus the residuals."""
     grads = gradients(steps=6)
 
     def body(grads):

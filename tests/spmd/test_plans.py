@@ -28,7 +28,7 @@ CODER = {
 
 @pytest.fixture(params=[1e8, 1e12], ids=["slow", "fast"])
 def profile(request, monkeypatch):
-    """A profile with that bandwidth of messages within the process, in bytes per second."""
+    """A profile with this bandwidth of messages within the process, in bytes per second."""
     content = {
         "version": 1,
         "hosts": [{"count": 1, "ranks": 1, "cores": 4}],
@@ -104,7 +104,7 @@ def test_explain_shows_line_choice_and_cost_of_each_call(profile):
     assert (first.collective, first.ranks, first.size_bytes) == ("allreduce", 4, 1 << 19)
     assert first.codec == ("int8" if profile else "raw") and first.backend == "native"
     assert 0 < first.seconds and first.second_best[2] > 0
-    # A choice named by the program is priced, without alternatives.
+    # An algorithm that the program names has a predicted cost, and no alternatives.
     assert (second.algorithm, second.codec, second.second_best) == ("ring", "lossless", None)
     assert second.seconds > 0
     assert (third.backend, third.seconds) == ("xla", None)

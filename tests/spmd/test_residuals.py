@@ -38,14 +38,14 @@ def on_ranks(function, *operands):
 
 
 def gradients(dtype):
-    """Of ranks and steps: few large values, and a small steady part."""
+    """Returns gradients by rank and step: a few large values, and a small constant part."""
     rng = np.random.default_rng(5)
     large = rng.standard_normal((N, STEPS, *SHAPE)) * (rng.random((N, STEPS, *SHAPE)) < 0.05)
     return np.asarray(jnp.asarray(large + 2.0**-11, dtype))
 
 
 def missing(grads, delivered, residual, op, scatters):
-    """The greatest difference, relative to the greatest value."""
+    """Returns the largest difference, relative to the largest value."""
     merge = {"sum": np.sum, "mean": np.mean}[op]
     expected = merge(grads.astype("float64").sum(axis=1) - residual.astype("float64"), axis=0)
     total = delivered.astype("float64").sum(axis=1)

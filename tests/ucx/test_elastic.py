@@ -53,7 +53,7 @@ def test_paused_process_is_dropped_and_cannot_continue_alone(started):
     for each in [member.answer() for member in started[:2]]:
         assert "rank 2" in each["error"]
         assert each["total"] == 2.0
-    # Either the others have told it that they gave it up, or it just cannot reach them.
+    # Either the others have reported that they dropped it, or it cannot reach them.
     assert "processes [0, 1]" in alone["cut_off"]
 
 

@@ -16,7 +16,7 @@ import pytest
 WORKER = pathlib.Path(__file__).with_name("partition_worker.py")
 SILENCE_SECONDS = min(patience.seconds(1), 6.0)
 PORT = 4321
-# Where no packet of the bridge goes.
+# A MAC address that no interface of the bridge has.
 NOWHERE = "02:00:00:00:00:99"
 RUNS = int(os.environ.get("JAXCCOMP_TEST_PARTITIONS", "1"))
 
@@ -211,7 +211,7 @@ def test_resumed_member_that_was_dropped_exits(stopped):
 
 
 def test_group_survives_if_three_of_four_members_are_paused_and_resumed():
-    """The fourth one has lost all of them, and told them so."""
+    """The fourth member has marked the others as failed, and has reported this to them."""
     with Bed(4) as bed:
         bed.start(120)
         bed.wait_until_all_work()

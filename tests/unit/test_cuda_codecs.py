@@ -146,7 +146,6 @@ def test_missing_cuda_library_composes_codecs_of_xla_operations(monkeypatch):
 
 
 def test_kernels_are_used_only_if_all_processes_have_the_library(library, monkeypatch):
-    """With several processes, kernels are used only if all are known to have the library."""
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(comm, "_state", None)
     assert not comm.all_have_cuda()

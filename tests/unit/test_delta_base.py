@@ -65,7 +65,7 @@ def test_auto_selects_delta_with_a_delta_base():
 
 @pytest.mark.skipif(not engine.available(), reason="needs the engine")
 def test_result_reuses_donated_memory_of_the_delta_base():
-    """The reference's memory is preferred: the values may be a temporary that XLA places itself."""
+    """The delta base's memory is preferred: XLA may place the values in a temporary."""
 
     def program(x, ref):
         return bcast(x + 1, ref)

@@ -130,7 +130,7 @@ def test_public_names_have_docstrings():
 
 @pytest.mark.parametrize("path", pages.PATHS)
 def test_code_blocks_name_a_language_and_python_blocks_parse(path):
-    """Blocks of Python run in tests/mpi/test_pages.py; all others say what they are."""
+    """tests/mpi/test_pages.py runs the Python blocks; every other block must name its language."""
     text = (ROOT / path).read_text(encoding="utf-8")
     found = pages.languages(path)
     assert len(found) == text.count("\n```") / 2
@@ -209,7 +209,7 @@ def test_links_lead_to_files_and_headings(path):
 
 
 def test_debugging_page_quotes_texts_of_the_program():
-    """The first column of its table has parts of errors."""
+    """The first column of its table quotes parts of error texts."""
     sources = [*(ROOT / "jaxccomp").rglob("*.py"), *(ROOT / "csrc").rglob("*.[ch]*")]
     sources += (ROOT / "xla_ffi").rglob("*.cc")
     texts = "\n".join(path.read_text(encoding="utf-8") for path in sources)

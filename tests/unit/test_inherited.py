@@ -57,7 +57,7 @@ def test_multiprocessing_workers_of_a_rank_are_refused(worker):
 
 
 def test_multiprocessing_workers_may_be_ranks_if_their_parent_is_none(worker):
-    """The main process is not a rank; its workers are."""
+    """The main process is not a rank; its workers are ranks."""
     assert not why(MPICH, uses_variables=False)
 
 

@@ -1,4 +1,4 @@
-"""Processes of jax.distributed without MPI and UCX exchange addresses by its store."""
+"""Processes of jax.distributed without MPI and UCX exchange addresses through its store."""
 
 import json
 import os

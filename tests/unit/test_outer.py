@@ -139,7 +139,6 @@ def test_outer_step_refuses_states_of_other_transformations():
 
 
 def test_outer_step_of_one_rank_equals_the_outer_optimizer():
-    """With one rank, an outer step equals a step of the outer optimiser."""
     outer = optim.diloco()
     moved = {name: x - 1 for name, x in PARAMS.items()}
     params, _ = outer.step(moved, outer.init(PARAMS))

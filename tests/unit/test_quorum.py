@@ -224,7 +224,6 @@ def test_invalid_arguments_raise_errors_that_name_allowed_values(arguments, fact
 
 
 def test_quorum_of_one_rank_equals_the_outer_optimizer():
-    """With one rank, a step equals a step of the outer optimiser."""
     quorum = optim.Quorum(optim.diloco())
     state = quorum.init(PARAMS)
     params, state = quorum.step({"w": PARAMS["w"] - 1}, state)

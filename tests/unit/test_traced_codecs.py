@@ -262,7 +262,6 @@ def test_xla_backend_ignores_lossless_codecs_and_stages(spec):
 
 
 def test_xla_backend_has_exactly_the_fixed_rate_lossy_codecs():
-    """All fixed-rate codecs are here, and no others."""
     fixed = {
         name
         for name, info in codecs.table().items()

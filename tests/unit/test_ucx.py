@@ -100,7 +100,7 @@ def test_processes_agree_on_which_pairs_use_cross_memory_attach():
     ]
     for _ in range(2):
         found = [meet(process, {0}) for process in range(3)]
-    # Guards of process 0 are not sent, and it requests none.
+    # Process 0 sends no validity token, and requests none.
     assert found == [[False] * 3] * 3
     assert [pid for pid, _ in workers[0].asked] == [0, 0, 0]
     assert workers[1].asked[0] == (10, bytes(16))
@@ -161,7 +161,7 @@ def test_processes_started_by_mpi_bootstrap_ucx_through_mpi(monkeypatch):
 
 
 class Others:
-    """Three processes joined by MPI, of which some have opened UCX."""
+    """Three processes joined by MPI; some of them have opened UCX."""
 
     def __init__(self, opened, measured_over=None):
         self.processes, self.mpi, self.unreachable = 3, "MPI", ""

@@ -1,4 +1,4 @@
-"""Operations on the difference to a reference, between processes."""
+"""Operations with a delta base, between processes: only the difference to it is sent."""
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,6 @@ def test_bcast_with_delta_base_returns_equal_bits_with_fewer_bytes(world, algori
 
 
 def test_bcast_result_is_the_delta_base_of_the_next_step(world):
-    """The result of a broadcast is the reference of the next one, also across programs."""
     old, _ = weights()
     params = {"w": old, "b": jnp.zeros(5), "none": None}
     step = jax.jit(lambda new, params: jcc.bcast(new, ref=params, codec="lossless"))
@@ -86,7 +85,7 @@ def test_allgather_and_scatter_with_delta_base_return_equal_bits(world, codec):
     old, new = (jnp.stack([of_rank(x, r) for r in range(world.size)]) for x in weights())
     got = jcc.allgather(new[world.rank], ref=old, codec=codec)
     same_bits(got, new)
-    # A rank uses only its own row of the reference.
+    # A rank uses only its own row of the delta base.
     mine = jnp.where(jnp.arange(world.size)[:, None] == world.rank, old, 0)
     ref, x = (old, new) if world.rank == 0 else (mine, old)
     same_bits(jcc.scatter(x, 0, ref=ref, codec=codec), new[world.rank])

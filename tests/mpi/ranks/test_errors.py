@@ -156,8 +156,6 @@ def test_mismatched_programs_raise_on_every_rank(comm, name):
 
 
 def test_mismatch_error_names_only_the_differing_collectives(comm):
-    """The error does not name collectives that the programs have in common."""
-
     def program(x):
         y = jcc.allreduce(x, "max", comm=comm)
         z = jcc.allgather(x, comm=comm).sum() if comm.rank == 0 else jcc.scan(x, comm=comm)[0]
@@ -351,6 +349,5 @@ def test_invalid_arguments_raise_while_tracing(comm, call, facts):
 
 
 def test_world_works_after_errors_on_other_communicators(world):
-    """After all failures of other communicators."""
     total = jcc.allreduce(jnp.arange(4), comm=world)
     np.testing.assert_array_equal(total, np.arange(4) * world.size)

@@ -134,7 +134,6 @@ def test_codec_applies_to_the_supported_direction_of_sendrecv(ordered, codec):
 
 
 def test_sendrecv_of_an_empty_array_sends_no_message(ordered):
-    """A direction without elements has no message."""
     nothing = jnp.zeros((0, 3))
     if ordered.rank == 0:
         assert jcc.sendrecv(values(0), dest=1, source=1, like=nothing, comm=ordered).shape == (0, 3)
@@ -228,7 +227,6 @@ def test_vmap_of_sendrecv_exchanges_batches(ordered):
 
 
 def test_recv_from_any_source_receives_each_message_once_in_order(ordered):
-    """Each message is received once; messages of one rank in the order sent."""
     n, count = ordered.size, 7
     if ordered.rank != 0:
         for number in range(count):
@@ -321,7 +319,6 @@ def test_gradient_of_sendrecv_with_any_tag_is_sent_with_the_received_tag(ordered
 
 
 def test_receives_from_any_and_named_sources_alternate(ordered):
-    """Receives with ANY_SOURCE alternate with receives from a named rank."""
     if ordered.rank == 1:
         for number in range(6):
             jcc.send(values(number), dest=0, tag=number % 2, comm=ordered)
@@ -374,7 +371,6 @@ def test_sendrecv_along_an_axis_refuses_like():
 
 
 def test_communicator_of_one_rank_sends_to_itself(world):
-    """On a communicator of one rank."""
     part = world.split(world.rank).ordered()
     jcc.send(jnp.arange(LARGE), dest=0, comm=part)
     got, source, tag = jcc.recv(jnp.arange(LARGE), jcc.ANY_SOURCE, with_status=True, comm=part)

@@ -261,7 +261,6 @@ def test_sendrecv_fills_the_status(comm, place):
 
 
 def test_proc_null_sends_nothing_and_returns_the_buffer(comm, place):
-    """MPI.PROC_NULL: nothing is sent, and the receive buffer is returned."""
     rank, _ = place
     x, none, status = values(rank), MPI.PROC_NULL, MPI.Status()
     mpi4jax.send(x, none, comm=comm)

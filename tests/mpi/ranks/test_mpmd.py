@@ -60,7 +60,6 @@ def test_split_with_color_none_returns_no_communicator(world):
 
 
 def test_operations_of_a_group_do_not_change_matching_of_the_world(world):
-    """Operations of a subset do not change the matching of operations of all ranks."""
     part = world.split(0 if world.rank < 2 else None)
 
     @jax.jit
@@ -205,7 +204,6 @@ def test_ordered_communicator_matches_scan_with_an_unrolled_loop(world):
 
 
 def test_ordered_operations_with_unused_results_run(world):
-    """In program order, an operation with an unused result still runs."""
     comm = world.ordered()
 
     @jax.jit

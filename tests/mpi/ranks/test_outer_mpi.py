@@ -82,7 +82,7 @@ def test_outer_steps_accept_a_different_communicator_each(world, ranks):
 
 @pytest.mark.parametrize("maker", ["int4", pytest.param("sparse", marks=pytest.mark.slow)])
 def test_concurrent_streaming_steps_keep_outer_parameters_equal(world, ranks, maker):
-    """Several at a time, each with its own name: outer parameters are equal on all ranks."""
+    """Each of the concurrent `Streaming` objects has its own name."""
     pair = [
         optim.Streaming(MAKERS[maker](), 6, 2, 3, mixing, name=f"outer-{maker}-{mixing}")
         for mixing in (0.5, 0.0)

@@ -1,4 +1,4 @@
-"""Sums between processes: half types in float32, and the shared places of randomk."""
+"""Sums between processes: half types are summed in float32, and ranks share randomk's positions."""
 
 import jax.numpy as jnp
 import numpy as np
