@@ -53,7 +53,7 @@ Status Run(Team& team, Team::Program& program, int rank, size_t site, int64_t ru
   return status;
 }
 
-TEST(launches_within_a_process_need_no_order) {
+TEST(launches_of_one_process_match_in_any_order) {
   // Two launches of one program and one of another run at once. Devices begin them in different orders, as if several
   // Python threads launch.
   for (int ranks : {2, 3, 8}) {

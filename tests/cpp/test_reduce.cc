@@ -357,7 +357,7 @@ TEST(reduce_accepts_the_same_source_several_times) {
   }
 }
 
-TEST(reduce_empty_touches_nothing) {
+TEST(reduce_of_no_values_accesses_no_memory) {
   const void* sources[] = {nullptr, nullptr};
   Reduce(DType::kFloat32, ReduceOp::kSum, nullptr, sources, 0, 2);
   Reduce(DType::kBFloat16, ReduceOp::kSum, nullptr, {sources, 1}, 0);

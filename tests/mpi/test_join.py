@@ -63,7 +63,7 @@ SLURM = {
 }
 
 
-def test_error_under_slurm_names_the_ways_to_join_without_mpi():
+def test_error_under_slurm_names_the_options_to_join_without_mpi():
     env = {k: v.replace("{rank}", "0") for k, v in SLURM.items()}
     code = "import jaxccomp; jaxccomp.init()"
     done = subprocess.run(

@@ -201,7 +201,7 @@ def test_testbed_leaves_nothing_behind_after_a_signal(number, status):
     assert not alive(pids)
 
 
-def test_next_testbed_removes_leftovers_of_a_killed_one():
+def test_next_testbed_removes_namespaces_and_folders_of_a_killed_one():
     process = started()
     pids = network.processes(namespaces(process.pid))
     process.kill()

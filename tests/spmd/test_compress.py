@@ -372,7 +372,7 @@ def test_policies_that_compress_nothing_raise_errors_that_name_the_collectives(
             jax.jit(program)(rows(1024))
 
 
-def test_policies_are_checked_at_once():
+def test_invalid_policies_raise_before_tracing():
     with raises(errors.UnknownNameError, "'psun'", "'psum'"):
         CollectiveRule("int8", "psun")
     with raises(errors.UnknownNameError, "'int7'", "'int8'"):
@@ -590,7 +590,7 @@ def test_apply_refuses_the_state_of_another_program():
 # --- one axis made explicit ---
 
 
-def test_a_step_of_sharded_arguments_has_nothing_to_compress():
+def test_step_without_explicit_collectives_is_refused():
     mesh = mesh_of(N)
     x = jax.device_put(rows(1024), NamedSharding(mesh, P("d")))
     step = jcc.compress(jax.jit(lambda x: x.sum(0)), "int8")

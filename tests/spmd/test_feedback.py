@@ -203,7 +203,7 @@ def test_feedback_over_a_mesh_axis_and_a_vmap_axis_is_exact():
     assert not residual.any()
 
 
-def test_with_feedback_refuses_derivatives():
+def test_reductions_with_feedback_refuse_derivatives():
     def loss(x):
         how = {"op": "mean", "codec": "int8", "axis_name": "d"}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how)[0].sum()

@@ -57,7 +57,7 @@ def test_memory_baseline_copies_and_adds_each_value_as_often_as_the_operation(
     )
 
 
-def test_alltoall_is_a_transpose():
+def test_alltoall_transposes_blocks():
     n = 3
     results = [worker.expected("alltoall", 1200, rank, n) for rank in range(n)]
     for rank in range(n):
@@ -72,13 +72,13 @@ def test_parse_size_accepts_bytes_and_binary_units(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "0", "1kb", "KiB", "-1", "1.5MiB"])
-def test_bad_sizes_show_valid_ones(text):
+def test_invalid_sizes_raise_errors_that_show_valid_ones(text):
     with raises(errors.InvalidArgumentError, "64KiB", "1MiB"):
         terminal.parse_size(text)
 
 
 @pytest.mark.parametrize("arguments", [["--ops", "gossip"], ["--peers", "nccl"], ["--rounds", "0"]])
-def test_bad_arguments_end_with_status_2(arguments, capsys):
+def test_invalid_arguments_exit_with_status_2(arguments, capsys):
     assert beside_peers.main(arguments) == 2
     assert "python -m bench: " in capsys.readouterr().err
     if "--ops" in arguments:
@@ -86,7 +86,7 @@ def test_bad_arguments_end_with_status_2(arguments, capsys):
         assert "python -m jaxccomp bench: " in capsys.readouterr().err
 
 
-def test_ranks_are_started_to_measure_operations(tmp_path, capsys):
+def test_bench_command_starts_ranks_and_writes_a_row_per_case(tmp_path, capsys):
     pytest.importorskip("mpi4py")
     path = tmp_path / "out.jsonl"
     arguments = ["--ops", "bcast,alltoall", "--sizes", "1KiB", "--codecs", "raw,int8"]

@@ -103,12 +103,12 @@ def test_files_without_arrays_are_named(tmp_path, content):
         ["--chunk", "1kb"],
     ],
 )
-def test_bad_arguments_end_with_status_2(arguments, capsys):
+def test_invalid_arguments_exit_with_status_2(arguments, capsys):
     assert main.main(["bench", "codecs", *arguments]) == 2
     assert "python -m jaxccomp bench: " in capsys.readouterr().err
 
 
-def test_the_command_writes_its_files(tmp_path, capsys):
+def test_bench_codecs_writes_results_that_the_table_command_reads(tmp_path, capsys):
     np.save(tmp_path / "x.npy", gaussian(np.float32))
     arguments = [
         "--file",

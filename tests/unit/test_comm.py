@@ -166,7 +166,7 @@ def test_launcher_reads_rank_and_size_from_environment_variables(environ, found)
     assert found == (by and (by.rank, by.size))
 
 
-def test_wait_has_a_deadline():
+def test_wait_raises_after_its_deadline():
     with raises(errors.InitializationError, "too late"):
         mpi.wait(lambda: False, 0.01, lambda: "too late")
     mpi.wait(lambda: True, 0.0, lambda: "never")

@@ -52,7 +52,8 @@ class RefusedIsEnded(Node):
 
 
 class DecidesAlone(Node):
-    """An old bug: the leader decided without a quorum, and could die before it told the others."""
+    """An old bug: the leader decided without a quorum, and could die before it notified the
+    others."""
 
     def _decide_if_accepted(self):
         return self._learn(self._value)

@@ -171,7 +171,7 @@ def test_exceptions_of_the_users_function_propagate_unchanged():
     check_text(caught.value.__notes__[0], "'raises'", "bcast", "rank 0", "2 ranks")
 
 
-def test_bad_names_and_options_are_refused():
+def test_register_refuses_invalid_names_and_options():
     with raises(errors.UnknownNameError, "'broadcast'", "'allgather'", "'bcast'"):
         jcc.register_algorithm("mine", "broadcast")
     with raises(errors.NameTakenError, "'My own'", "a-z"):

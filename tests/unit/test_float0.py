@@ -76,7 +76,7 @@ def test_float0_arguments_of_a_program_keep_dtype_and_shape(jit):
     np.testing.assert_array_equal(reduced["w"], grads["w"])
 
 
-def test_float0_references_must_match():
+def test_float0_delta_bases_must_match_the_values():
     none = np.zeros(2, jax.dtypes.float0)
     x = {"x": jnp.ones(3), "i": none}
     result = jcc.bcast(x, ref=x, codec="lossless")

@@ -160,7 +160,7 @@ def test_auto_selects_hierarchical_allreduce_between_hosts():
     assert {task.peer for task in made.tasks if task.kind in ("send", "recv")} == {0}
 
 
-def test_every_encoding_is_compared_with_its_values():
+def test_feedback_schedule_has_a_residual_task_for_every_encoding():
     given = {"rank": 1, "ranks": 4, "block_bytes": 1 << 20, "encoded": True, "feedback": True}
     kinds = [task.kind for task in schedules.make("allreduce", "two_shot", **given).tasks]
     assert kinds.count("residual") == kinds.count("encode") > 0

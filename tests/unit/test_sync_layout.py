@@ -123,7 +123,7 @@ def test_part_lost_with_its_only_owner_is_named():
     assert layout.routes(members, range(len(ARRAYS)))
 
 
-def test_arrays_come_in_buckets():
+def test_arrays_are_grouped_into_buckets():
     leaves = layout.leaves_of([jnp.zeros(n, jnp.float32) for n in (4, 4, 100, 1)], None, {}, 0)
     assert list(layout.buckets(leaves, 32)) == [[0, 1], [2], [3]]
     assert list(layout.buckets([], 32)) == []

@@ -111,7 +111,7 @@ def test_missing_tools_and_rights_are_named(monkeypatch):
         (["--hosts", "2"], "give a command"),
     ],
 )
-def test_bad_arguments_end_with_status_2(arguments, said, capsys, monkeypatch):
+def test_invalid_arguments_exit_with_status_2(arguments, said, capsys, monkeypatch):
     monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
     assert command_line.main(arguments) == 2
     assert said in capsys.readouterr().err

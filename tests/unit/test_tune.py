@@ -139,7 +139,7 @@ def no_gpu(monkeypatch, tmp_path):
         (["run", "-n", "2", "no.py"], "there is no file 'no.py'"),
     ],
 )
-def test_bad_arguments_end_with_status_2(arguments, said, no_gpu, capsys):
+def test_invalid_arguments_exit_with_status_2(arguments, said, no_gpu, capsys):
     assert main.main(arguments) == 2
     assert said in capsys.readouterr().err
 

@@ -355,7 +355,7 @@ def test_derivatives_of_allreduce_equal_mpi4jax(comm, place, traced):
 
 
 @pytest.mark.parametrize("recvtag", [MPI.ANY_TAG, 0])
-def test_gradient_of_sendrecv_goes_back(comm, place, recvtag):
+def test_gradient_of_sendrecv_is_sent_back(comm, place, recvtag):
     rank, size = place
     after, before = (rank + 1) % size, (rank - 1) % size
 
