@@ -1,4 +1,4 @@
-"""Shared by all parts of the suite: paths, types of 64 bits, and quick compilation."""
+"""Configures all parts of the suite: import paths, 64-bit types, quick compilation, and shares."""
 
 import os
 import pathlib
@@ -9,8 +9,8 @@ import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_ENABLE_X64", "1")  # read by JAX when it is imported
-# Compiling is what tests spend their time on. XLA's own passes, which decide what becomes of a
-# collective, run as ever; only LLVM leaves its code as it is.
+# Compilation takes most of the tests' time, so LLVM does not optimise. XLA's passes, which decide
+# how a collective is compiled, still run.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 _HERE = pathlib.Path(__file__).parent
@@ -18,18 +18,17 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent / "tools")]
 
 import golden_errors  # noqa: E402
 
-# "" leaves slow tests out, "only" takes no others, "also" takes all (`make test-slow`,
-# `make test-all`).
+# "": skip slow tests; "only": run only slow tests; "also": run all tests.
 _SLOW = os.environ.get("JAXCCOMP_TEST_SLOW", "")
 
-# "K/N": the K-th of N shares of the tests, each of which is in one share. Not for processes that
-# tests start, which may be pytest again.
+# "K/N": run the K-th of N shares; each test is in one share. Removed from the environment, because
+# tests may start pytest.
 _SHARE, _SHARES = map(int, os.environ.pop("JAXCCOMP_TEST_SHARE", "1/1").split("/"))
 if not 1 <= _SHARE <= _SHARES:
     raise ValueError(f"JAXCCOMP_TEST_SHARE must be K/N with K from 1 to N, not {_SHARE}/{_SHARES}")
 
 
-# Where `make` keeps what JAX has compiled, for this part of the suite.
+# The folder of JAX's compilation cache for this part of the suite; `make` sets it.
 _COMPILED = os.environ.get("JAXCCOMP_TEST_COMPILED")
 
 
@@ -42,10 +41,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Programs that an earlier run has compiled are loaded: compiling is half of what tests take.
+    """Enables JAX's compilation cache, because compilation takes half of the tests' time.
 
-    JAX writes an entry in place, so each rank has a folder of its own. Processes that tests start,
-    and may kill, have none.
+    Each rank has its own folder, because JAX writes entries in place. Processes that tests start
+    have no cache, because tests may kill them during a write.
     """
     if not _COMPILED:
         return

@@ -6,7 +6,7 @@ continue it. A comment before its first block says how it runs; without one, on 
     <!-- run: ranks=2, then ranks=3 -->
 
 "ranks=N" starts N processes by mpiexec, "devices=N" one process with N devices, "testbed" one
-process beside tools/testbed. The path of a test that runs the program stands for itself.
+process beside tools/testbed. The comment may instead give the path of a test that runs the program.
 """
 
 import dataclasses

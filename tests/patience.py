@@ -1,9 +1,9 @@
-"""Deadlines of tests that hold on a busy machine.
+"""Time limits of tests, scaled by the load of the machine.
 
-Tests state how long something takes at most on a quiet machine. `slowdown` says how much longer it
-may take now. `seconds` is a deadline for others to keep (a subprocess, an option of this package).
-`Stopwatch` and `wait_for` measure quiet seconds themselves: time divided by the slowdown, without
-the time in which the machine stood still.
+Tests state a limit for a quiet machine. `slowdown` estimates how much slower the machine is now.
+`seconds` scales a limit that a test passes on (to a subprocess, to an option of this package).
+`Stopwatch` and `wait_for` measure quiet seconds: elapsed time divided by the slowdown, without
+times in which the whole machine was paused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CPUS = len(os.sched_getaffinity(0))
 
 
 def _slowdown_of_a_loop() -> float:
-    """How many times longer than its processor time a short busy loop takes."""
+    """Returns elapsed time / processor time of a short busy loop."""
     begun, cpu_begun = time.monotonic(), time.process_time()
     while time.process_time() - cpu_begun < 0.02:
         pass
@@ -29,10 +29,10 @@ _AT_START = _slowdown_of_a_loop()
 
 
 def slowdown() -> float:
-    """How many times longer than on a quiet machine a process takes here and now; at least 1.
+    """Returns the time of a process now / its time on a quiet machine; at least 1.
 
-    The largest of three: what a busy loop measured when this was imported, the number of threads
-    for each processor that are ready to run now, and its average of the last minute.
+    The maximum of three: the slowdown of a busy loop at import, the runnable threads per processor
+    now, and their average over the last minute.
     """
     with open("/proc/loadavg", encoding="ascii") as file:
         average, _, _, running, *_ = file.read().split()
@@ -41,9 +41,9 @@ def slowdown() -> float:
 
 
 def seconds(quiet: float) -> float:
-    """A deadline for what takes at most ``quiet`` seconds on a quiet machine.
+    """Returns a limit for work that takes at most ``quiet`` seconds on a quiet machine.
 
-    Twice the time that the present load suggests, as the load may rise.
+    Twice the estimate for the present load, because the load may rise.
     """
     return 2 * quiet * slowdown()
 
@@ -70,10 +70,10 @@ _threads: list[_Clock] = []
 
 
 class Stopwatch:
-    """Quiet seconds since it was made, which a thread counts.
+    """Counts quiet seconds since its construction, on a thread.
 
-    Not for ranks: in a process with several threads the engine cannot tell that ranks wait for each
-    other. An error there says whether it came at a deadline (`at_deadline`).
+    Do not use it in ranks: in a process with several threads the engine detects no deadlocks. Tests
+    of ranks use `at_deadline` instead.
     """
 
     def __init__(self) -> None:
@@ -83,12 +83,12 @@ class Stopwatch:
         self._begun = _threads[0].now
 
     def seconds(self) -> float:
-        """Never more than the time that has really passed."""
+        """Returns the quiet seconds, at most the elapsed seconds."""
         return _threads[0].now - self._begun
 
 
 def wait_for(condition: Callable[[], object], quiet: float) -> bool:
-    """Whether a condition comes to hold; gives up after so many quiet seconds."""
+    """Waits for a condition; returns whether it holds within ``quiet`` quiet seconds."""
     clock = _Clock()
     while not condition():
         if clock.now > quiet:
@@ -98,5 +98,5 @@ def wait_for(condition: Callable[[], object], quiet: float) -> bool:
 
 
 def at_deadline(error: str) -> bool:
-    """Whether an error of an operation came when its deadline had passed, and not at once."""
+    """Returns whether an operation failed at its deadline, and not earlier."""
     return "no progress for" in error

@@ -183,7 +183,7 @@ SLOW = {
     "slow-ucx": Part(200, [pytest(UCX, "tests/ucx", slow="only")]),
     # Schedules for all team sizes.
     "slow-cpp": Part(
-        200, [program("jaxccomp_tests", "Collective", env=LIBZFP | {"JAXCCOMP_TEST_SLOW": "only"})]
+        200, [program("jaxccomp_tests", "collective_", env=LIBZFP | {"JAXCCOMP_TEST_SLOW": "only"})]
     ),
 }
 if HAS_NEWEST:

@@ -44,7 +44,7 @@ def _exchange_like(place: Place, x: Tree) -> Tree:
 
 
 def _send(place: Place, x: Tree) -> Tree:
-    """Every rank sends to itself, and keeps what `jaxccomp.send` gives."""
+    """Every rank sends to itself, and returns the result of `jaxccomp.send`."""
     ordered = place.how["comm"].ordered()
     sent = jcc.send(x, place.rank, comm=ordered)
     jcc.recv(x, place.rank, comm=ordered)

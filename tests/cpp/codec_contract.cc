@@ -254,7 +254,7 @@ void CheckRoundTrip(const Case& c, const Bytes& values, Workspace& workspace) {
   CheckMerge(c, wire, decoded, context);
   CheckLost(c, wire, values, decoded, context);
 
-  // Prefixes of a code, and codes with extra bytes, are rejected.
+  // Prefixes of an encoding, and encodings with extra bytes, are rejected.
   Bytes scratch(values.size());
   for (int64_t n : {int64_t{0}, int64_t{1}, bytes / 3, bytes / 2, bytes - 1}) {
     if (n < 0 || n >= bytes) continue;
@@ -297,8 +297,8 @@ void CheckAllocations(const Case& c, const Bytes& values, Workspace& workspace) 
   }
 }
 
-// A difference to a reference: exact for lossless codecs, otherwise within the bound of the difference and the rounding
-// of subtraction and addition. Decoding may overwrite the reference.
+// A difference to a delta base: exact for lossless codecs, otherwise within the bound of the difference and the
+// rounding of subtraction and addition. Decoding may overwrite the delta base.
 void CheckReference(const Case& c, const Bytes& values, Workspace& workspace) {
   CodingContext context(workspace);
   Bytes ref = values;

@@ -142,7 +142,7 @@ inline void CheckMemory(const Algorithm& algorithm, const Problem& p, const Outc
   if (!excess.empty()) CHECK_EQ(Describe(algorithm, p, false) + " " + excess, "");
 }
 
-// Checks one allreduce at every size, raw, coded, with feedback and with a codec of a small range, in place and not.
+// Checks one allreduce at every size: raw, encoded, with feedback, with a codec of a small range; each also in place.
 // Returns false after a failure.
 inline bool VerifyAllreduce(const Algorithm& algorithm, Problem p) {
   for (const Size& size : kSizes) {

@@ -49,7 +49,7 @@ class Hub {
   std::function<void(int)> after_poll;
 
   // The maximum number of eager kData messages from one process to another that the receiver has not released. Further
-  // messages are announced (rendezvous). Set before the first send.
+  // messages use a rendezvous. Set before the first send.
   int64_t early_messages = INT64_MAX;
   // The current number of such messages over all pairs of processes. MaxEarly: the maximum of one pair so far.
   int64_t CountEarly() {

@@ -31,7 +31,7 @@ namespace {
 void CheckTestSome(MpiHandle comm, MpiHandle byte_type) {
   const Result<const MpiLibrary*> mpi = MpiLibrary::Load();
   if (!CHECK_OK(mpi)) return;
-  // Around a ring: Open MPI does not report truncation of a message to oneself.
+  // Around a ring: Open MPI does not report truncation of a message from a rank to itself.
   int rank = 0, ranks = 0;
   CHECK_EQ((*mpi)->CommRank(comm, &rank), 0);
   CHECK_EQ((*mpi)->CommSize(comm, &ranks), 0);

@@ -7,7 +7,7 @@
 namespace jaxccomp {
 namespace {
 
-TEST(algorithm_specs) {
+TEST(algorithm_spec_sets_name_partitions_and_chunk_size) {
   const auto spec = ParseAlgorithm(Collective::kAllreduce, "parameter_server:partitions=3,chunk=1000");
   if (!CHECK_OK(spec)) return;
   CHECK_EQ(std::string(spec->name), "parameter_server");
@@ -23,7 +23,7 @@ TEST(algorithm_specs) {
   CHECK_EQ(problem.chunk_bytes, 960);
 }
 
-TEST(algorithm_specs_that_are_wrong) {
+TEST(algorithm_spec_refuses_invalid_text) {
   for (const char* text : {"", "rong", "ring:", "ring:chunk", "ring:chunk=", "ring:chunk=-5",
                            "ring:chunk=12", "ring:chunk=64KiB", "ring:partitions=2", "ring:depth=2",
                            "hierarchical:level=host",

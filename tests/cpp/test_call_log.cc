@@ -19,7 +19,7 @@ std::shared_ptr<CallRow> RowOf(CallLog& log, const OpSpec& spec) {
   return log.RowOf(spec, spec.ToString());
 }
 
-TEST(call_log_call_sites_that_look_alike_share_a_row) {
+TEST(call_log_shares_a_row_between_equal_call_sites) {
   CallLog log;
   OpSpec spec = At("a.py:1");
   const auto row = RowOf(log, spec);
@@ -30,7 +30,7 @@ TEST(call_log_call_sites_that_look_alike_share_a_row) {
   CHECK(log.Take().rows.empty());   // none has run
 }
 
-TEST(call_log_failed_calls_have_no_seconds) {
+TEST(call_log_counts_no_seconds_for_failed_calls) {
   CallCounts counts;
   counts.Add({.sent_bytes = 3, .seconds = 300}, true);
   CHECK_EQ(counts.MedianSeconds(), 0.0);
@@ -43,7 +43,7 @@ TEST(call_log_failed_calls_have_no_seconds) {
   CHECK_EQ(counts.MedianSeconds(), 2.0);
 }
 
-TEST(call_log_the_median_is_of_the_last_calls) {
+TEST(call_log_median_covers_the_most_recent_calls) {
   CallCounts counts;
   for (size_t i = 0; i < 1000; ++i) counts.Add({.seconds = 100}, false);
   for (size_t i = 0; i < CallCounts::kRecent; ++i) counts.Add({.seconds = i % 2 == 0 ? 1.0 : 2.0}, false);
@@ -51,7 +51,7 @@ TEST(call_log_the_median_is_of_the_last_calls) {
   CHECK_EQ(counts.max_seconds, 100.0);
 }
 
-TEST(call_log_is_bounded) {
+TEST(call_log_has_a_maximum_number_of_rows) {
   CallLog log;
   for (size_t i = 0; i < 2 * CallLog::kMaxRows; ++i) {
     RowOf(log, At("a.py:" + std::to_string(i)))->counts.Add({.sent_bytes = 1}, false);
@@ -62,7 +62,7 @@ TEST(call_log_is_bounded) {
   CHECK_EQ(rows.back().counts.sum.sent_bytes, static_cast<int64_t>(CallLog::kMaxRows));
 }
 
-TEST(call_log_begins_anew) {
+TEST(call_log_reset_clears_all_rows) {
   CallLog log;
   const auto kept = RowOf(log, At("a.py:1"));
   kept->counts.Add({.seconds = 1}, false);

@@ -19,7 +19,7 @@ constexpr char kSpec[] = "bf16:rounding=stochastic";
 float OfBits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 // Encodings that must not change.
-TEST(cast_stochastic_golden_bytes) {
+TEST(cast_stochastic_keeps_its_golden_bytes) {
   Floats values(10);
   for (int i = 0; i < 10; ++i) values[i] = static_cast<float>(i - 3) * 0.3751f;
   CHECK_EQ(Hex(EncodeFloats(kSpec, values, {1, 2, 3}, 5)),
@@ -46,7 +46,7 @@ TEST(cast_stochastic_mean_is_exact) {
   }
 }
 
-TEST(cast_stochastic_keeps_what_bfloat16_has) {
+TEST(cast_stochastic_keeps_values_representable_in_bfloat16) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = ToFloat(BFloat16{static_cast<uint16_t>(bits)});
     const uint16_t nearest = ToBFloat16(value).bits;   // this makes NaN quiet
@@ -56,7 +56,7 @@ TEST(cast_stochastic_keeps_what_bfloat16_has) {
   }
 }
 
-TEST(cast_stochastic_specials) {
+TEST(cast_stochastic_keeps_nan_and_never_rounds_to_infinity) {
   for (uint32_t random : {0u, 0xffffu}) {
     // No finite bfloat16 lies above the largest one.
     for (uint32_t bits : {0x7f7f0000u, 0x7f7f0001u, 0x7f7f8000u, 0x7f7fffffu}) {
@@ -76,7 +76,7 @@ TEST(cast_stochastic_specials) {
   CHECK(bits == (std::vector<uint16_t>{0x7f80, 0xff80, 0x7f7f, 0x8000}));
 }
 
-TEST(cast_stochastic_draws_by_key_and_position) {
+TEST(cast_stochastic_random_numbers_depend_on_key_and_position) {
   CheckKeys(kSpec);
   for (int64_t cut : {1, 4096}) CheckCutting(kSpec, cut);
   // Within [-0.07, 0.07] bfloat16 has steps of at most 2^-11.
@@ -92,7 +92,7 @@ std::vector<uint16_t> Rounded(cast::Kernels::Round round, const void* values,
 }
 
 // Results do not depend on the thread's mode for subnormals.
-TEST(cast_all_instruction_sets_agree) {
+TEST(cast_returns_equal_bits_on_all_instruction_sets) {
   const auto tables = cast::RunnableKernels();
   std::vector<uint16_t> room(4097 + kRandomRoom);
   const uint16_t* random = RandomBits({1, 2, 3}, 3, 4097, room.data());

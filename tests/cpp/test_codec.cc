@@ -28,7 +28,7 @@ std::string Quoted(std::string_view text) {
   return quoted;
 }
 
-TEST(codec_lookup) {
+TEST(codec_lookup_finds_every_row_of_the_table) {
   for (const CodecInfo* row : CodecTable()) {
     CHECK(!row->description.empty() && !row->ratio.empty());
     CHECK_EQ(row->lossless, row->error.empty());
@@ -54,7 +54,7 @@ TEST(codec_lookup) {
            "unknown codec 'zip': valid are 'raw', '");
 }
 
-TEST(codec_specs) {
+TEST(codec_specs_are_canonical_and_invalid_ones_are_refused) {
   CHECK_EQ(Find(" bf16 | raw ").traits().spec, "bf16");
   CHECK_EQ(Find("raw|raw").traits().spec, "raw");
   CHECK_EQ(Find("bf16|lossless").traits().spec, "bf16|lossless");
@@ -66,7 +66,7 @@ TEST(codec_specs) {
   CHECK(!LookupCodec(std::string(100000, 'x')).ok());
 }
 
-TEST(codec_contract) {
+TEST(codec_contract_holds_for_every_spec) {
   for (const std::string& spec : testing::SpecsToTest()) testing::CheckCodecContract(spec);
 }
 
@@ -83,7 +83,7 @@ std::vector<uint16_t> Bf16Bits(const std::vector<T>& values, DType dtype) {
   return bits;
 }
 
-TEST(codec_bf16_specials) {
+TEST(codec_bf16_rounds_ties_to_even_and_keeps_infinity) {
   using FloatLimits = std::numeric_limits<float>;
   const float inf = FloatLimits::infinity();
   // 1 + 2^-8 is a tie and rounds to the even 1; 1 + 3 * 2^-8 rounds up to 1 + 2^-6.

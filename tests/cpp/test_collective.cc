@@ -133,17 +133,17 @@ void CheckCosts(const Algorithm& algorithm, const Problem& p, const Outcome& out
   CheckMemory(algorithm, p, outcome);
 }
 
-TEST(CollectiveBcast) { VerifyAll(Collective::kBcast, CheckCosts); }
-TEST(CollectiveAllreduce) { VerifyAll(Collective::kAllreduce, CheckCosts); }
-TEST(CollectiveReduce) { VerifyAll(Collective::kReduce, CheckCosts); }
-TEST(CollectiveAllgather) { VerifyAll(Collective::kAllgather, CheckCosts); }
-TEST(CollectiveGather) { VerifyAll(Collective::kGather, CheckCosts); }
-TEST(CollectiveScatter) { VerifyAll(Collective::kScatter, CheckCosts); }
-TEST(CollectiveReduceScatter) { VerifyAll(Collective::kReduceScatter, CheckCosts); }
-TEST(CollectiveAlltoall) { VerifyAll(Collective::kAlltoall, CheckCosts); }
-TEST(CollectiveScan) { VerifyAll(Collective::kScan, CheckMemory); }
-TEST(CollectiveExscan) { VerifyAll(Collective::kExscan, CheckMemory); }
-TEST(CollectivePartitions) {
+TEST(collective_bcast_algorithms_match_the_definition) { VerifyAll(Collective::kBcast, CheckCosts); }
+TEST(collective_allreduce_algorithms_match_the_definition) { VerifyAll(Collective::kAllreduce, CheckCosts); }
+TEST(collective_reduce_algorithms_match_the_definition) { VerifyAll(Collective::kReduce, CheckCosts); }
+TEST(collective_allgather_algorithms_match_the_definition) { VerifyAll(Collective::kAllgather, CheckCosts); }
+TEST(collective_gather_algorithms_match_the_definition) { VerifyAll(Collective::kGather, CheckCosts); }
+TEST(collective_scatter_algorithms_match_the_definition) { VerifyAll(Collective::kScatter, CheckCosts); }
+TEST(collective_reduce_scatter_algorithms_match_the_definition) { VerifyAll(Collective::kReduceScatter, CheckCosts); }
+TEST(collective_alltoall_algorithms_match_the_definition) { VerifyAll(Collective::kAlltoall, CheckCosts); }
+TEST(collective_scan_algorithms_match_the_definition) { VerifyAll(Collective::kScan, CheckMemory); }
+TEST(collective_exscan_algorithms_match_the_definition) { VerifyAll(Collective::kExscan, CheckMemory); }
+TEST(collective_parameter_server_works_with_any_number_of_partitions) {
   const Algorithm& algorithm = Find(Collective::kAllreduce, "parameter_server");
   for (int ranks : Ranks()) {
     for (int partitions : {1, 2, ranks, 2 * ranks + 1}) {
@@ -159,7 +159,7 @@ TEST(CollectivePartitions) {
   }
 }
 
-TEST(CollectiveVaryingBlocks) {
+TEST(collective_v_variants_match_the_definition) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     const Collective c = algorithm.collective;
     const bool matrix = c == Collective::kAlltoallv;
@@ -182,7 +182,7 @@ TEST(CollectiveVaryingBlocks) {
   }
 }
 
-TEST(CollectiveRaggedAlltoall) {
+TEST(collective_ragged_alltoall_matches_the_definition) {
   const Algorithm& algorithm = Find(Collective::kRaggedAlltoall, "direct");
   for (int ranks : Ranks()) {
     for (bool encoded : {false, true}) {
@@ -233,7 +233,7 @@ TEST(CollectiveRaggedAlltoall) {
   }
 }
 
-TEST(CollectivePermute) {
+TEST(collective_permute_matches_the_definition) {
   const Algorithm& algorithm = Find(Collective::kPermute, "direct");
   for (int ranks : Ranks()) {
     std::vector<std::vector<std::pair<int, int>>> cases(5);
@@ -258,7 +258,7 @@ TEST(CollectivePermute) {
   }
 }
 
-TEST(CollectiveSendrecv) {
+TEST(collective_sendrecv_shifts_values_along_a_line) {
   constexpr int kRankCount = 5;
   // A shift without wrap-around: the end ranks have only one peer.
   World world;
@@ -283,7 +283,7 @@ TEST(CollectiveSendrecv) {
   }
 }
 
-TEST(CollectiveSendAndRecv) {
+TEST(collective_send_and_recv_match_beside_a_sendrecv) {
   // Rank 0 sends to rank 1; rank 2 sends to itself in one sendrecv.
   Problem p{.ranks = 3, .block_bytes = 128, .encoded = true};
   World world;
@@ -304,7 +304,7 @@ TEST(CollectiveSendAndRecv) {
   CHECK_EQ(outcome.output[2][0][1].value, expressions.Operand(2));
 }
 
-TEST(CollectiveBarrier) {
+TEST(collective_barrier_waits_for_every_rank) {
   const Algorithm& algorithm = Find(Collective::kBarrier, "dissemination");
   for (int ranks : Ranks()) {
     const World world = Build(algorithm, Problem{.ranks = ranks}, false);
@@ -320,7 +320,7 @@ TEST(CollectiveBarrier) {
   }
 }
 
-TEST(CollectiveOneRankOnlyCopies) {
+TEST(collective_schedules_of_one_rank_only_copy) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (!HasUniformBlocks(algorithm.collective)) continue;
     const Schedule schedule =

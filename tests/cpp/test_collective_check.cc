@@ -50,7 +50,7 @@ void Bcast(ScheduleBuilder& b, int rank) {
   }
 }
 
-TEST(CollectiveCheckPassesWhatIsRight) {
+TEST(collective_check_accepts_correct_schedules) {
   CHECK_EQ(MistakeOf(Collective::kBcast, Bcast), "");
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (algorithm.collective != Collective::kAllreduce) continue;
@@ -63,7 +63,7 @@ TEST(CollectiveCheckPassesWhatIsRight) {
   }
 }
 
-TEST(CollectiveCheckSeesMessages) {
+TEST(collective_check_detects_unmatched_messages) {
   const auto bcast = [](const std::function<void(ScheduleBuilder&)>& receiver) {
     return MistakeOf(Collective::kBcast, [&](ScheduleBuilder& b, int rank) {
       rank == 1 ? receiver(b) : Bcast(b, 0);
@@ -93,7 +93,7 @@ TEST(CollectiveCheckSeesMessages) {
   CheckSays(bcast([](ScheduleBuilder& b) { b.Recv(0, 0, {Space::kOutput, 0, 0, 0}); }), "another size");
 }
 
-TEST(CollectiveCheckSeesDeadlocks) {
+TEST(collective_check_detects_deadlocks) {
   // Each rank sends only after it has received.
   CheckSays(MistakeOf(Collective::kAllreduce,
                       [](ScheduleBuilder& b, int rank) {
@@ -104,7 +104,7 @@ TEST(CollectiveCheckSeesDeadlocks) {
             "deadlock");
 }
 
-TEST(CollectiveCheckSeesOrders) {
+TEST(collective_check_detects_missing_and_backward_dependencies) {
   const auto at_root = [](const std::function<void(ScheduleBuilder&)>& root) {
     return MistakeOf(Collective::kBcast, [&](ScheduleBuilder& b, int rank) {
       rank == 0 ? root(b) : Bcast(b, 1);
@@ -132,7 +132,7 @@ TEST(CollectiveCheckSeesOrders) {
 }
 
 // Hazards of results that share the operands' memory.
-TEST(CollectiveCheckSeesSharedMemory) {
+TEST(collective_check_detects_hazards_of_in_place_results) {
   const Schedule exchange = Made([](ScheduleBuilder& b) {
     b.Send(1, 0, kIn);
     b.Recv(1, 0, kOut);
@@ -160,7 +160,7 @@ TEST(CollectiveCheckSeesSharedMemory) {
             "Results may lie where operands do");
 }
 
-TEST(CollectiveCheckSeesRanges) {
+TEST(collective_check_detects_invalid_ranges) {
   const auto copies = [](Slot dst, Slot src) {
     return MistakeOf(Collective::kBcast, [&](ScheduleBuilder& b, int rank) {
       Bcast(b, rank);
@@ -204,7 +204,7 @@ TEST(CollectiveCheckSeesRanges) {
             "reads what nothing has written");
 }
 
-TEST(CollectiveCheckSeesResults) {
+TEST(collective_check_detects_wrong_results) {
   CheckSays(MistakeOf(Collective::kBcast, [](ScheduleBuilder&, int) {}),
             "output0 at byte 0 is never written");
   CheckSays(MistakeOf(Collective::kReduce, [](ScheduleBuilder& b, int) { b.Copy(kOut, kIn); }),
@@ -234,7 +234,7 @@ TEST(CollectiveCheckSeesResults) {
             "more than once");
 }
 
-TEST(CollectiveCheckSeesCodes) {
+TEST(collective_check_detects_repeated_and_different_encodings) {
   // Each rank encodes the values that it received: with lossy codecs the results differ.
   CheckSays(MistakeOf(
                 Collective::kBcast,
@@ -277,7 +277,7 @@ TEST(CollectiveCheckSeesCodes) {
   CheckSays(sums(residual(false, false, true)), "belongs to another range");
 }
 
-TEST(CollectiveCheckSeesMemory) {
+TEST(collective_check_detects_too_much_scratch_memory) {
   constexpr int64_t kBytes = 1 << 20;
   const Slot in{Space::kInput, 0, 0, kBytes}, out{Space::kOutput, 0, 0, kBytes};
   std::vector<Schedule> schedules;
@@ -301,7 +301,7 @@ TEST(CollectiveCheckSeesMemory) {
 
 // Changes one number of one task, mostly to a wrong one. The check always ends. A schedule that passes is still
 // correct: for example the same new tag at both ends.
-TEST(CollectiveCheckEndsWhateverItIsGiven) {
+TEST(collective_check_terminates_for_randomly_altered_schedules) {
   std::mt19937 random(5);
   const auto any = [&](std::initializer_list<int64_t> numbers) {
     return numbers.begin()[random() % numbers.size()];
@@ -339,7 +339,7 @@ TEST(CollectiveCheckEndsWhateverItIsGiven) {
   CHECK(passed < tried / 2);
 }
 
-TEST(CollectiveRegisteredSchedulesAreForOneProblem) {
+TEST(collective_registered_schedules_apply_to_one_problem_only) {
   Problem p{.ranks = 2, .block_bytes = 64, .chunk_bytes = 4096};
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < 2; ++rank) schedules.push_back(Made([&](ScheduleBuilder& b) { Bcast(b, rank); }));

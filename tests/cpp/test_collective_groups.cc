@@ -24,7 +24,7 @@ using testing::VerifyAllreduce;
 
 const Algorithm& Hierarchical() { return Find(Collective::kAllreduce, "hierarchical"); }
 
-TEST(CollectiveHosts) {
+TEST(collective_hierarchical_is_right_for_typical_host_layouts) {
   for (int ranks : Ranks()) {
     std::vector<std::vector<int>> layouts(4, std::vector<int>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
@@ -54,7 +54,7 @@ const std::vector<std::vector<int>>& Placements() {
   return placements;
 }
 
-TEST(CollectiveHostsAtRandom) {
+TEST(collective_hierarchical_is_right_for_random_host_layouts) {
   std::mt19937 random(3);
   for (int ranks : Ranks()) {
     for (int i = 0; i < 4; ++i) {
@@ -84,7 +84,7 @@ std::map<std::pair<int, int>, int64_t> SentBytes(const Problem& problem) {
 
 // One leader per host communicates with other hosts: 2B(g-1)/g leave each of g hosts, and each other rank sends B to
 // its leader and receives B.
-TEST(CollectiveGroupsSpareLinks) {
+TEST(collective_hierarchical_sends_between_hosts_only_from_leaders) {
   constexpr int64_t kBytes = 27720 * 128;   // divisible by all numbers of groups
   for (const std::vector<int>& hosts : Placements()) {
     const Problem p{.ranks = static_cast<int>(hosts.size()), .block_bytes = kBytes, .hosts = hosts};
@@ -111,8 +111,8 @@ TEST(CollectiveGroupsSpareLinks) {
   }
 }
 
-// One lane holds at most half of the limit (memory_limits.h), in any order of execution.
-TEST(CollectiveGroupsHaveRoomForALane) {
+// One pipeline stage (lane) holds at most half of the limit (memory_limits.h), in any order of execution.
+TEST(collective_hierarchical_stages_fit_into_the_memory_limit) {
   constexpr int64_t kChunkBytes = 1 << 20;
   for (const std::vector<int>& hosts : Placements()) {
     for (const bool encoded : {false, true}) {
@@ -136,14 +136,14 @@ TEST(CollectiveGroupsHaveRoomForALane) {
   }
 }
 
-TEST(CollectiveGroupsOfOneHostEncodeNothing) {
+TEST(collective_hierarchical_on_one_host_encodes_nothing) {
   const Schedule schedule = Hierarchical().build(
       {.rank = 0, .ranks = 3, .block_bytes = 1 << 20, .encoded = true, .hosts = {0, 0, 0}});
   CHECK(schedule.code.empty());
   CHECK_EQ(schedule.SentBytes(), 2 << 20);
 }
 
-TEST(CollectiveForests) {
+TEST(collective_forest_has_a_tree_per_host) {
   const std::vector<int> hosts = {0, 0, 1, 0, 0, 1, 0};
   const Forest forest(hosts, 7);
   CHECK(forest.roots == std::vector<int>({0, 2}));

@@ -21,7 +21,7 @@ using testing::Ranks;
 
 // Each row names an existing algorithm and is the first match for some problem. The last row of each collective matches
 // all problems.
-TEST(CollectiveDefaults) {
+TEST(collective_default_rows_are_reachable_and_complete) {
   std::vector<int> chosen(DefaultTable().size());
   const std::vector<int> pairs = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8};
   for (int i = 0; i < kCollectiveCount; ++i) {
@@ -68,7 +68,7 @@ TEST(CollectiveDefaults) {
   CHECK_EQ(described(Collective::kSend, "direct"), "");
 }
 
-TEST(CollectiveTables) {
+TEST(collective_table_names_parse_and_auto_covers_every_problem) {
   for (int i = 0; i < kCollectiveCount; ++i) {
     const CollectiveInfo& info = CollectiveTable()[i];
     CHECK_EQ(static_cast<int>(info.id), i);
@@ -93,7 +93,7 @@ TEST(CollectiveTables) {
   CHECK(!unknown.ok() && unknown.status().message().find("bcast") != std::string::npos);
 }
 
-TEST(CollectiveSelect) {
+TEST(collective_auto_selects_algorithms_by_size_and_ranks) {
   const auto name = [](Collective c, const Problem& p) {
     return std::string((*SelectAlgorithm(c, "auto", p))->name);
   };
@@ -126,7 +126,7 @@ TEST(CollectiveSelect) {
            "recursive_doubling, parameter_server, hierarchical, ring");
 }
 
-TEST(CollectiveSentBytes) {
+TEST(collective_schedules_send_the_known_number_of_bytes) {
   constexpr int64_t kMiB = 1 << 20;
   const auto sent = [](Collective c, std::string_view name, int rank) {
     return Find(c, name).build({.rank = rank, .ranks = 8, .block_bytes = kMiB}).SentBytes();
@@ -163,7 +163,7 @@ PartialSums PartialSumsOf(const Algorithm& algorithm, Problem problem) {
   return found;
 }
 
-TEST(CollectivePartialSums) {
+TEST(collective_sends_partial_flag_matches_the_schedules) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (!Info(algorithm.collective).reduces) {
       CHECK(!algorithm.sends_partial);
@@ -184,7 +184,7 @@ TEST(CollectivePartialSums) {
   }
 }
 
-TEST(CollectiveHugeBlocksStaySmallSchedules) {
+TEST(collective_chunk_size_rises_for_huge_blocks) {
   // A chunk size that would cut 1 TiB into 2^34 pieces is raised. Sizes are 64-bit.
   const Problem p{.rank = 1, .ranks = 3, .block_bytes = (int64_t{1} << 40) + 100,
                   .chunk_bytes = 64};
@@ -193,7 +193,7 @@ TEST(CollectiveHugeBlocksStaySmallSchedules) {
   CHECK_EQ(schedule.SentBytes(), p.block_bytes);
 }
 
-TEST(CollectiveToString) {
+TEST(collective_schedule_prints_its_tasks) {
   const Schedule schedule = Find(Collective::kBcast, "chain")
                                 .build({.rank = 1, .ranks = 3, .block_bytes = 100, .encoded = true});
   CHECK_EQ(schedule.ToString(),
@@ -202,7 +202,7 @@ TEST(CollectiveToString) {
            "2 decode output0[0,100) <- code0[0,100) after 0\n");
 }
 
-TEST(CollectivePatterns) {
+TEST(collective_parts_cover_a_block_without_overlap) {
   for (int parts : Ranks()) {
     for (int64_t bytes : {0, 1, 64, 100, 4096, 100000}) {
       CHECK_EQ(PartBegin(bytes, 0, parts), 0);

@@ -67,7 +67,7 @@ void Compare(const FixedRateCase& c, DType dtype, int64_t count, int kind, Where
   }
 }
 
-TEST(cuda_fixed_rate_gives_the_bytes_of_the_codecs) {
+TEST(cuda_fixed_rate_kernels_return_the_bytes_of_the_cpu_codecs) {
   for (const FixedRateCase& c : FixedRateCases()) {
     const int64_t block = std::max<int64_t>(cuda::BlockValues(c.codec), 32);
     for (DType dtype : kDTypes) {
@@ -80,7 +80,7 @@ TEST(cuda_fixed_rate_gives_the_bytes_of_the_codecs) {
 }
 
 // The last block, or run, is partly filled, in all relevant ways.
-TEST(cuda_fixed_rate_of_odd_counts) {
+TEST(cuda_fixed_rate_kernels_handle_odd_counts) {
   for (const FixedRateCase& c : FixedRateCases()) {
     const int64_t block = std::max<int64_t>(cuda::BlockValues(c.codec), 32);
     for (int64_t count : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{5}, int64_t{9}, int64_t{31},
@@ -93,7 +93,7 @@ TEST(cuda_fixed_rate_of_odd_counts) {
   }
 }
 
-TEST(cuda_fixed_rate_at_any_address) {
+TEST(cuda_fixed_rate_kernels_accept_any_alignment) {
   for (const FixedRateCase& c : FixedRateCases()) {
     for (size_t at : {1, 2, 4, 8}) {
       Compare(c, DType::kFloat32, 1500, 0, {at < 4 ? 4 : at, at});
@@ -103,7 +103,7 @@ TEST(cuda_fixed_rate_at_any_address) {
   }
 }
 
-TEST(cuda_fixed_rate_sizes) {
+TEST(cuda_fixed_rate_sizes_equal_the_cpu_codecs) {
   for (const FixedRateCase& c : FixedRateCases()) {
     for (int64_t count : {0, 1, 7, 31, 32, 33, 1000, 4097, 1 << 20}) {
       CHECK_EQ(cuda::HeaderBytes(c.codec, count) + cuda::CodeBytes(c.codec, count),
@@ -112,7 +112,7 @@ TEST(cuda_fixed_rate_sizes) {
   }
 }
 
-TEST(cuda_fixed_rate_refuses_what_it_cannot_do) {
+TEST(cuda_fixed_rate_refuses_unsupported_dtypes_and_addresses) {
   const auto encode = [](cuda::FixedRate codec, DType dtype, int64_t count, size_t offset) {
     alignas(16) static std::byte values[64], code[64];
     return cuda::DispatchEncode(codec, dtype, values + offset, count, code, nullptr, LaunchHere{});

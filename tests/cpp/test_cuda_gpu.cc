@@ -119,7 +119,7 @@ struct Rig {
   cuda::CudaGpu gpu{&api, &kBodies, "cuda:0"};
 };
 
-TEST(cuda_gpu_has_kernels_for_codecs_whose_size_varies) {
+TEST(cuda_gpu_has_kernels_for_variable_rate_codecs) {
   Rig rig;
   CHECK_EQ(rig.gpu.name(), "cuda:0");
   CHECK(rig.gpu.Runs(FindCodec("lossless"), DType::kBFloat16));
@@ -133,7 +133,7 @@ TEST(cuda_gpu_has_kernels_for_codecs_whose_size_varies) {
   CHECK_EQ(prepared_for_nvcomp, 1);
 }
 
-TEST(cuda_gpu_makes_and_reads_the_codes_of_the_host) {
+TEST(cuda_gpu_encodes_and_decodes_like_the_host) {
   Rig rig;
   const std::shared_ptr<const Codec> ans = HostNvcomp("nvcomp.ans");
   for (const Codec* codec : {&FindCodec("lossless"), ans.get()}) {
@@ -157,7 +157,7 @@ TEST(cuda_gpu_makes_and_reads_the_codes_of_the_host) {
   }
 }
 
-TEST(cuda_gpu_refuses_bytes_that_are_no_code) {
+TEST(cuda_gpu_refuses_invalid_encoded_bytes) {
   Rig rig;
   const Codec& codec = FindCodec("lossless");
   constexpr int64_t kCount = 3000;
@@ -180,7 +180,7 @@ TEST(cuda_gpu_refuses_bytes_that_are_no_code) {
   CHECK_EQ(rig.gpu.Encode({&small, 1}, nullptr).code(), Code::kInternal);
 }
 
-TEST(cuda_gpu_says_what_cuda_said) {
+TEST(cuda_gpu_returns_the_error_of_cuda) {
   Rig rig;
   const Codec& codec = FindCodec("lossless");
   Bytes values(4000), code(static_cast<size_t>(codec.MaxEncodedBytes(DType::kFloat32, 1000)));
@@ -201,7 +201,7 @@ TEST(cuda_gpu_says_what_cuda_said) {
   CHECK((*event)->Wait().message().find("error 700") != std::string::npos);
 }
 
-TEST(cuda_gpu_copies_and_clears) {
+TEST(cuda_gpu_copies_and_zero_fills_memory) {
   Rig rig;
   std::byte* const pinned = rig.gpu.AllocatePinned(64);
   Bytes values(64, std::byte{3});

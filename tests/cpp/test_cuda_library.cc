@@ -29,7 +29,7 @@ bool Says(const Status& status, const char* text) {
   return status.message().find(text) != std::string::npos;
 }
 
-TEST(CudaLibraryHandsOutItsGpus) {
+TEST(cuda_library_returns_its_gpus) {
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
   CHECK_OK(library.status());
   CHECK_EQ(library.version(), JAXCCOMP_VERSION);
@@ -43,14 +43,14 @@ TEST(CudaLibraryHandsOutItsGpus) {
   CHECK_EQ((*first)->name(), "fake:0");
 }
 
-TEST(CudaLibraryLooksForNvcompWhereTheEngineDoes) {
+TEST(cuda_library_receives_the_engines_nvcomp_path) {
   AddLibraryPath("nvcomp", "/nowhere/libnvcomp.so.6");
   CHECK_OK(CudaLibrary(JAXCCOMP_VERSION, kFake).status());
   const char* const told = std::getenv("JAXCCOMP_FAKE_CUDA_TOLD");
   CHECK_EQ(std::string(told != nullptr ? told : ""), "nvcomp=/nowhere/libnvcomp.so.6");
 }
 
-TEST(CudaLibraryHandsOutCodecsForStreams) {
+TEST(cuda_library_returns_stream_codecs) {
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
   const auto int8 = LookupCodec("int8");
   if (!CHECK_OK(int8)) return;
@@ -61,7 +61,7 @@ TEST(CudaLibraryHandsOutCodecsForStreams) {
   CHECK(!missing.RunsOnStreams(**int8, DType::kFloat32));
 }
 
-TEST(CudaLibraryThatIsMissingIsNamedWithTheRemedy) {
+TEST(cuda_library_missing_error_names_file_and_pip_command) {
   const CudaLibrary library("1.2.3", kNowhere);
   CHECK_EQ(library.status().code(), Code::kUnavailable);
   CHECK(Says(library.status(), "libjaxccomp_that_is_not_there.so"));
@@ -70,7 +70,7 @@ TEST(CudaLibraryThatIsMissingIsNamedWithTheRemedy) {
   CHECK(!library.FindGpu(0).ok());
 }
 
-TEST(CudaLibraryOfAnotherVersionIsNotCalled) {
+TEST(cuda_library_of_another_version_is_refused) {
   const Setting version("JAXCCOMP_FAKE_CUDA_VERSION", "0.0.9");
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
   CHECK_EQ(library.status().code(), Code::kFailedPrecondition);
@@ -79,13 +79,13 @@ TEST(CudaLibraryOfAnotherVersionIsNotCalled) {
   CHECK_EQ(library.FindGpu(0).status().code(), Code::kFailedPrecondition);
 }
 
-TEST(CudaLibraryThatIsAnotherOneIsRefused) {
+TEST(cuda_library_without_the_expected_symbols_is_refused) {
   const CudaLibrary library(JAXCCOMP_VERSION, kForeign);
   CHECK_EQ(library.status().code(), Code::kUnavailable);
   CHECK(Says(library.status(), "does not offer jaxccomp_cuda_version"));
 }
 
-TEST(CudaLibraryWithoutGpusSaysWhy) {
+TEST(cuda_library_without_gpus_returns_the_drivers_error) {
   const Setting none("JAXCCOMP_FAKE_CUDA_DEVICES", "0");
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
   CHECK_OK(library.status());
@@ -93,7 +93,7 @@ TEST(CudaLibraryWithoutGpusSaysWhy) {
   CHECK(Says(library.FindGpu(0).status(), "the fake driver is too old"));
 }
 
-TEST(CudaLibraryTellsWhatToDoAboutDrivers) {
+TEST(cuda_library_error_recommends_a_driver_update_or_older_extra) {
   const auto says = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
   };
@@ -107,7 +107,7 @@ TEST(CudaLibraryTellsWhatToDoAboutDrivers) {
   CHECK(says(cuda::WhyNoGpus("", 13000, 13000), "CUDA_VISIBLE_DEVICES"));
 }
 
-TEST(CudaLibraryRefusesOrdinalsThatAreNotThere) {
+TEST(cuda_library_refuses_unknown_gpu_ordinals) {
   const CudaLibrary library(JAXCCOMP_VERSION, kFake);
   for (const int ordinal : {-1, 2}) {
     CHECK_EQ(library.FindGpu(ordinal).status().code(), Code::kInvalidArgument);

@@ -134,7 +134,7 @@ void ForEachLayout(F&& f) {
   for (int l = 0; l < lossless::kLayoutCount; ++l) f(static_cast<Layout>(l));
 }
 
-TEST(cuda_lossless_lengths) {
+TEST(cuda_lossless_kernels_return_the_cpu_bytes_for_all_lengths) {
   ForEachLayout([](Layout layout) {
     int kind = 0;
     for (int64_t words : {0, 1, 2, 7, 8, 9, 63, 64, 65, 70, 127, 128, 129, 700, 1023, 1024, 1025,
@@ -150,7 +150,7 @@ TEST(cuda_lossless_lengths) {
   });
 }
 
-TEST(cuda_lossless_segments) {
+TEST(cuda_lossless_kernels_return_the_cpu_bytes_at_segment_ends) {
   ForEachLayout([](Layout layout) {
     for (Kind kind : kKinds) {
       for (int64_t words : {lossless::kBlockWords, lossless::kBlockWords + 1,
@@ -166,7 +166,7 @@ TEST(cuda_lossless_segments) {
   });
 }
 
-TEST(cuda_lossless_on_few_blocks) {
+TEST(cuda_lossless_bytes_do_not_depend_on_the_number_of_blocks) {
   ForEachLayout([](Layout layout) {
     const Bytes values = Values(layout, 3 * lossless::kSegmentWords + 700, kKinds[0], 5);
     const Bytes all = EncodedByKernels(layout, values);
@@ -174,7 +174,7 @@ TEST(cuda_lossless_on_few_blocks) {
   });
 }
 
-TEST(cuda_lossless_refuses_differences) {
+TEST(cuda_lossless_decoder_refuses_differences_to_a_base) {
   ForEachLayout([&](Layout layout) {
     const Bytes values = Values(layout, 1000, Kind::kGaussian, 3);
     Bytes decoded;
@@ -182,7 +182,7 @@ TEST(cuda_lossless_refuses_differences) {
   });
 }
 
-TEST(cuda_lossless_unaligned) {
+TEST(cuda_lossless_kernels_accept_unaligned_values) {
   ForEachLayout([](Layout layout) {
     const Bytes values = Values(layout, 20000, Kind::kGaussian, 9);
     for (int64_t offset : {1, 3}) CheckSame(layout, values, offset * WordBytes(layout));
@@ -196,7 +196,7 @@ bool CheckVerdict(Layout layout, const Bytes& code, int64_t words) {
          (!valid || CHECK(decoded == expected));
 }
 
-TEST(cuda_lossless_prefixes) {
+TEST(cuda_lossless_decoder_judges_prefixes_like_the_cpu) {
   for (Layout layout : {Layout::kBFloat16, Layout::kFloat64, Layout::kFloat16}) {
     for (Kind kind : {Kind::kGaussian, Kind::kSparse}) {
       const Bytes code = EncodedByCpu(layout, Values(layout, 200, kind, 12));
@@ -212,7 +212,7 @@ TEST(cuda_lossless_prefixes) {
 }
 
 // JAXCCOMP_MUTATIONS sets the number of altered frames.
-TEST(cuda_lossless_mutations) {
+TEST(cuda_lossless_decoder_judges_altered_frames_like_the_cpu) {
   const char* const text = std::getenv("JAXCCOMP_MUTATIONS");
   const int64_t mutations = text != nullptr ? std::atoll(text) : 500;
   struct Original {
@@ -249,7 +249,7 @@ TEST(cuda_lossless_mutations) {
 }
 
 // More segments than a region's chain holds, and regions that end anywhere.
-TEST(cuda_lossless_many_segments) {
+TEST(cuda_lossless_kernels_return_the_cpu_bytes_for_many_segments) {
   for (Kind kind : {Kind::kGaussian, Kind::kConstant, Kind::kZeroSegments, Kind::kNoise}) {
     const int64_t words = 40 * lossless::kSegmentWords + 77;
     CheckSame(Layout::kBytes1, Values(Layout::kBytes1, words, kind, 21));

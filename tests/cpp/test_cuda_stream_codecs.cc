@@ -104,7 +104,7 @@ void Compare(const FixedRateCase& c, DType dtype, int64_t count) {
   }
 }
 
-TEST(cuda_stream_codecs_code_rows_as_the_codecs_do) {
+TEST(cuda_stream_codecs_encode_rows_like_the_cpu_codecs) {
   for (const FixedRateCase& c : FixedRateCases()) {
     for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
       if (!FindCodec(c.spec).Supports(dtype)) continue;
@@ -114,7 +114,7 @@ TEST(cuda_stream_codecs_code_rows_as_the_codecs_do) {
   }
 }
 
-TEST(cuda_stream_codecs_have_those_of_a_fixed_rate_alone) {
+TEST(cuda_stream_codecs_support_only_fixed_rate_codecs) {
   const cuda::CudaStreamCodecs codecs(&kHere);
   for (const char* spec : {"raw", "lossless", "int8|lossless", "topk"}) {
     const auto codec = LookupCodec(spec);
@@ -127,7 +127,7 @@ TEST(cuda_stream_codecs_have_those_of_a_fixed_rate_alone) {
   CHECK(!codecs.Runs(FindCodec("bf16"), DType::kBFloat16));
 }
 
-TEST(cuda_stream_codecs_refuse_wrong_calls) {
+TEST(cuda_stream_codecs_refuse_invalid_calls) {
   const cuda::CudaStreamCodecs codecs(&kHere);
   const Codec& codec = FindCodec("int8:rounding=stochastic");
   float values[8] = {};

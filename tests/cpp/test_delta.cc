@@ -100,7 +100,7 @@ void CheckRoundTrip(const Values& v) {
   const std::vector<std::byte> code = Encoded(TheCodec(), v);
   std::vector<std::byte> back;
   if (CHECK_OK(Decoded(v, code, &back))) CHECK(back == v.values);
-  // Into the memory of the reference.
+  // Decode into the memory of the delta base.
   Workspace workspace;
   CodingContext context(workspace);
   back = v.ref;
@@ -110,7 +110,7 @@ void CheckRoundTrip(const Values& v) {
   }
 }
 
-TEST(delta_round_trips) {
+TEST(delta_round_trips_are_exact) {
   uint32_t seed = 0;
   for (DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64, DType::kInt8}) {
     for (int64_t count : {1, 2, 31, 33, 64, 65, 1000, 4097, 70001}) {
@@ -122,7 +122,7 @@ TEST(delta_round_trips) {
   for (double step : {0.0, 1e-7, 1e-5, 1e-3, 1.0}) CheckRoundTrip(Updated(kBlockValues + 777, step, 5));
 }
 
-TEST(delta_special_values) {
+TEST(delta_round_trips_special_values) {
   // All kinds of NaN, infinity, denormals and both zeros, from and to each other.
   const std::vector<uint16_t> special = {0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x0080, 0x7f7f,
                                          0x7f80, 0xff80, 0x7fc0, 0xffc1, 0x7f81, 0xffff, 0x3f80};
@@ -137,7 +137,7 @@ TEST(delta_special_values) {
   CheckRoundTrip({DType::kFloat16, BytesOf(before), BytesOf(after)});
 }
 
-TEST(delta_of_nothing_is_bytes) {
+TEST(delta_of_unchanged_values_takes_one_byte) {
   const Values v = Updated(kBlockValues, 0, 1);
   CHECK_EQ(std::ssize(Encoded(TheCodec(), v)), 1);
   Values one = v;
@@ -162,7 +162,7 @@ double EntropyBits(const Values& v) {
   return bits;
 }
 
-TEST(delta_comes_near_the_entropy) {
+TEST(delta_size_is_within_5_percent_of_the_entropy) {
   const Codec& lossless = **LookupCodec("lossless");
   for (double step : {1e-7, 1e-6, 1e-5, 1e-4}) {
     const Values v = Updated(1 << 20, step, 7);
@@ -172,7 +172,7 @@ TEST(delta_comes_near_the_entropy) {
   }
 }
 
-TEST(delta_is_not_behind_lossless) {
+TEST(delta_is_at_most_2_percent_larger_than_lossless) {
   for (int how : {0, 1, 2}) {
     for (double changed : {0.5, 0.9, 1.0}) {
       for (DType dtype : {DType::kBFloat16, DType::kFloat32}) {
@@ -315,7 +315,7 @@ KernelResults RunAll(const Kernels& kernels, const Values& v, const LaneModel& l
   return r;
 }
 
-TEST(delta_kernels_agree) {
+TEST(delta_kernels_return_equal_bytes) {
   LaneModel lanes{};
   uint16_t weights[kClasses];
   for (int c = 0; c < kClasses; ++c) {
@@ -337,7 +337,7 @@ TEST(delta_kernels_agree) {
   }
 }
 
-TEST(delta_symbols) {
+TEST(delta_run_length_symbols_are_contiguous_and_equal_on_all_kernels) {
   std::vector<uint32_t> lengths;
   int last = -1;
   for (uint32_t length = 1; length < 70000; ++length) {
@@ -367,7 +367,7 @@ TEST(delta_symbols) {
   }
 }
 
-TEST(delta_hostile_bytes) {
+TEST(delta_decoder_refuses_truncated_and_most_altered_bytes) {
   std::mt19937 random(1);
   int64_t refused = 0, tried = 0;
   for (double step : {1e-6, 1e-4}) {
@@ -392,7 +392,7 @@ TEST(delta_hostile_bytes) {
   CHECK(refused > tried * 9 / 10);
 }
 
-TEST(delta_needs_its_reference) {
+TEST(delta_decoder_requires_the_delta_base) {
   const Values v = Updated(1000, 1e-4, 3);
   const std::vector<std::byte> code = Encoded(TheCodec(), v);
   Workspace workspace;

@@ -49,7 +49,7 @@ Status Run(Team& team, Team::Program& program, int rank, size_t site, int64_t ru
 
 OpSpec Allreduce(int64_t count) { return SpecOf(Collective::kAllreduce, count); }
 
-TEST(engine_rank_that_has_come_and_stops_is_named) {
+TEST(engine_names_a_rank_that_stops_after_it_entered) {
   constexpr int kStopped = 1;
   Team team(Style::kProcesses, 4);
   const double slowdown = testing::Slowdown();
@@ -85,7 +85,7 @@ void LoseOne(Team& team, int from, int to) {
   for (int rank = 0; rank < team.ranks; ++rank) team.EngineOf(rank).membership().FindFailed();
 }
 
-TEST(engine_report_of_a_third_process) {
+TEST(engine_report_of_a_third_process_revokes_only_its_communicators) {
   Team team(Style::kProcesses, 4);
   OpSpec pair = Allreduce(3);
   pair.communicator = "pair";
@@ -117,7 +117,7 @@ TEST(engine_report_of_a_third_process) {
   CHECK(team.EngineOf(0).membership().FindReported().empty());
 }
 
-TEST(engine_reports_before_the_group_agrees_on_members) {
+TEST(engine_report_marks_a_process_as_failed_without_group_agreement) {
   Team team(Style::kProcesses, 4);
   LoseOne(team, 3, 2);
   for (const int rank : {0, 1}) {
@@ -126,7 +126,7 @@ TEST(engine_reports_before_the_group_agrees_on_members) {
   }
 }
 
-TEST(engine_ignores_reports_of_a_process_that_has_gone) {
+TEST(engine_ignores_reports_of_a_failed_process) {
   for (const bool agrees : {false, true}) {
     Team team(Style::kProcesses, 4);
     for (const int rank : {0, 1, 2}) {
@@ -144,8 +144,8 @@ TEST(engine_ignores_reports_of_a_process_that_has_gone) {
   }
 }
 
-// A process that was stopped finds its deadlines passed and the answers unread.
-TEST(engine_reads_its_messages_before_it_judges_deadlines) {
+// A process that resumes after a stop finds its deadlines passed and the replies unread.
+TEST(engine_reads_messages_before_it_checks_deadlines) {
   constexpr double kTimeout = 0.3;
   Team team(Style::kProcesses, 2);
   const double slowdown = testing::Slowdown();
@@ -173,7 +173,7 @@ TEST(engine_reads_its_messages_before_it_judges_deadlines) {
   CHECK_EQ(ValuesOf<int32_t>(waiting.out)[0], 2);
 }
 
-TEST(engine_freed_communicator) {
+TEST(engine_refuses_operations_on_a_freed_communicator) {
   Team team(Style::kProcesses, 3);
   for (const int rank : {0, 1, 2}) CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("step", {0, 1, 2}));
   OpSpec spec = Allreduce(3);
@@ -202,7 +202,7 @@ TEST(engine_freed_communicator) {
   });
 }
 
-TEST(engine_communicator_that_one_rank_has_freed) {
+TEST(engine_reports_a_communicator_that_one_rank_has_freed) {
   Team team(Style::kProcesses, 2);
   for (const int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("step", {0, 1}));
   OpSpec spec = Allreduce(3);

@@ -75,7 +75,7 @@ std::vector<Status> RunApart(Team& team, int odd, const std::vector<OpSpec>& usu
   return told;
 }
 
-TEST(engine_mismatch_of_kind) {
+TEST(engine_reports_different_collectives) {
   for (Style style : kApart) {
     for (int ranks : {2, 3, 5}) {
       for (int64_t count : {100, 30000}) {
@@ -93,7 +93,7 @@ TEST(engine_mismatch_of_kind) {
   }
 }
 
-TEST(engine_mismatch_of_shape) {
+TEST(engine_reports_different_shapes) {
   for (Style style : kApart) {
     Team team(style, 3);
     for (const Status& status : RunApart(team, 1, {Allreduce(100)}, {Allreduce(101)})) {
@@ -108,7 +108,7 @@ TEST(engine_mismatch_of_shape) {
   }
 }
 
-TEST(engine_mismatch_of_root) {
+TEST(engine_reports_different_roots) {
   for (Style style : kApart) {
     for (int ranks : {2, 4}) {
       Team team(style, ranks);
@@ -122,7 +122,7 @@ TEST(engine_mismatch_of_root) {
   }
 }
 
-TEST(engine_mismatch_of_codec) {
+TEST(engine_reports_different_codecs) {
   for (Style style : kApart) {
     Team team(style, 2);
     OpSpec encoded = Allreduce(100);
@@ -133,7 +133,7 @@ TEST(engine_mismatch_of_codec) {
   }
 }
 
-TEST(engine_mismatch_of_programs) {
+TEST(engine_reports_programs_of_different_length) {
   for (Style style : kApart) {
     for (int ranks : {2, 4}) {
       for (int odd : {0, ranks - 1}) {
@@ -150,7 +150,7 @@ TEST(engine_mismatch_of_programs) {
   }
 }
 
-TEST(engine_programs_are_compared_before_they_run) {
+TEST(engine_compares_programs_before_they_run) {
   for (Style style : kApart) {
     for (int ranks : {2, 3, 4, 5, 8}) {
       for (int odd : {0, ranks / 2}) {
@@ -178,7 +178,7 @@ TEST(engine_programs_are_compared_before_they_run) {
   }
 }
 
-TEST(engine_long_programs_are_compared) {
+TEST(engine_compares_programs_longer_than_the_list_it_sends) {
   // These programs are longer than the list that is sent.
   for (Style style : kApart) {
     for (bool differ : {false, true}) {
@@ -201,7 +201,7 @@ TEST(engine_long_programs_are_compared) {
   }
 }
 
-TEST(engine_known_program_against_a_new_one) {
+TEST(engine_reports_a_known_program_against_a_new_one) {
   for (Style style : kApart) {
     Team team(style, 4);
     Team::Program known = team.Compile(std::vector<OpSpec>{Allreduce(5)});
@@ -216,7 +216,7 @@ TEST(engine_known_program_against_a_new_one) {
   }
 }
 
-TEST(engine_message_for_what_is_over) {
+TEST(engine_reports_a_message_for_a_completed_operation) {
   // Both ranks act as root, so both finish before they receive each other's message.
   for (Style style : kApart) {
     Team team(style, 2);
@@ -238,7 +238,7 @@ TEST(engine_message_for_what_is_over) {
   }
 }
 
-TEST(engine_mismatch_in_program_order) {
+TEST(engine_reports_different_operations_in_program_order) {
   for (Style style : kApart) {
     Team team(style, 2);
     OpSpec first = Allreduce(100), second = SpecOf(Collective::kAllgather, 100);
@@ -290,7 +290,7 @@ void OneNeverComes(Style style, Collective collective, int64_t count, int missin
   CHECK(!Run(team, program, missing, 1, 2).ok());
 }
 
-TEST(engine_rank_that_never_comes) {
+TEST(engine_names_a_missing_rank_at_the_deadline) {
   struct Absence {
     int missing;
     bool at_first;
@@ -313,7 +313,7 @@ TEST(engine_rank_that_never_comes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(engine_slow_rank_is_waited_for) {
+TEST(engine_waits_for_a_slow_rank) {
   for (Style style : testing::kStyles) {
     Team team(style, 3);
     team.SetOption("timeout_seconds", testing::ScaledSeconds(5));
@@ -326,7 +326,7 @@ TEST(engine_slow_rank_is_waited_for) {
   }
 }
 
-TEST(engine_lost_process) {
+TEST(engine_reports_a_lost_process_on_all_ranks) {
   Team team(Style::kProcesses, 4);
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(30000)});
   std::thread death([&] {
@@ -342,7 +342,7 @@ TEST(engine_lost_process) {
   death.join();
 }
 
-TEST(engine_unknown_communicator) {
+TEST(engine_refuses_an_unknown_communicator) {
   Team team(Style::kProcesses, 2);
   OpSpec spec = Allreduce(3);
   spec.communicator = "nobody";
@@ -358,7 +358,7 @@ TEST(engine_unknown_communicator) {
   CHECK_OK(team.EngineOf(0).membership().AddCommunicator("world", {0, 1}));
 }
 
-TEST(engine_not_a_member) {
+TEST(engine_refuses_calls_of_non_members) {
   Team team(Style::kProcesses, 2);
   for (int rank : {0, 1}) CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("left", {0}));
   OpSpec spec = Allreduce(3);
@@ -368,7 +368,7 @@ TEST(engine_not_a_member) {
   CHECK_EQ(Run(team, program, 1, 0, 1).code(), Code::kInvalidArgument);
 }
 
-TEST(engine_unknown_devices) {
+TEST(engine_refuses_groups_with_unknown_devices) {
   Team team(Style::kDevices, 2);
   OpSpec stranger = Allreduce(3), uneven = Allreduce(3), elsewhere = Allreduce(3);
   stranger.groups = {team.DeviceOf(0), team.DeviceOf(1), 555};
@@ -390,7 +390,7 @@ TEST(engine_unknown_devices) {
 }
 
 // Calls with invalid arguments; the text must name the error.
-TEST(engine_wrong_arguments) {
+TEST(engine_refuses_invalid_arguments) {
   auto with = [](Collective collective, auto change) {
     OpSpec spec = SpecOf(collective, 4, Info(collective).rooted ? 0 : -1);
     change(spec);
@@ -421,7 +421,7 @@ TEST(engine_wrong_arguments) {
   }
 }
 
-TEST(engine_wrong_tensors) {
+TEST(engine_refuses_tensors_of_wrong_shape) {
   for (Style style : testing::kStyles) {
     Team team(style, 2);
     Team::Program program = team.Compile(
@@ -443,7 +443,7 @@ TEST(engine_wrong_tensors) {
   }
 }
 
-TEST(engine_wrong_on_one_rank_only) {
+TEST(engine_reports_an_invalid_call_of_one_rank_on_all_ranks) {
   for (Style style : testing::kStyles) {
     Team team(style, 3);
     Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(4)});
@@ -456,7 +456,7 @@ TEST(engine_wrong_on_one_rank_only) {
   }
 }
 
-TEST(engine_sizes_that_shapes_do_not_tell) {
+TEST(engine_refuses_tensors_that_differ_from_their_shape_text) {
   // The shapes' texts agree, the tensors do not.
   for (Style style : testing::kStyles) {
     Team team(style, 2);
@@ -470,7 +470,7 @@ TEST(engine_sizes_that_shapes_do_not_tell) {
   }
 }
 
-TEST(engine_options) {
+TEST(engine_refuses_unknown_options_and_invalid_values) {
   Engine engine(0, 1);
   Status status = engine.SetOption("chunk_byte", "1");
   CHECK_EQ(status.code(), Code::kInvalidArgument);
@@ -481,7 +481,7 @@ TEST(engine_options) {
   CHECK_OK(engine.SetOption("timeout_seconds", "1e3"));
 }
 
-TEST(engine_shutdown) {
+TEST(engine_shutdown_ends_waiting_operations) {
   for (Style style : testing::kStyles) {
     for (Collective collective : {Collective::kAllreduce, Collective::kBcast}) {
       for (int64_t count : {10, 30000}) {
@@ -515,7 +515,7 @@ TEST(engine_shutdown) {
   }
 }
 
-TEST(engine_shutdown_in_full_flight) {
+TEST(engine_shutdown_ends_operations_with_transfers_in_flight) {
   for (Style style : testing::kStyles) {
     for (int round = 0; round < 6; ++round) {
       const int ranks = 3;
@@ -539,7 +539,7 @@ TEST(engine_shutdown_in_full_flight) {
   }
 }
 
-TEST(engine_destroyed_with_operations_pending) {
+TEST(engine_destructor_completes_pending_operations) {
   for (Style style : testing::kStyles) {
     std::vector<Buffers> buffers;
     Pending first, second;
@@ -557,7 +557,7 @@ TEST(engine_destroyed_with_operations_pending) {
   }
 }
 
-TEST(engine_counts_what_it_does) {
+TEST(engine_counts_calls_and_bytes) {
   Team team(Style::kProcesses, 2);
   Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(Collective::kBcast, 100, 0)});
   for (int launch = 1; launch <= 3; ++launch) {

@@ -200,7 +200,7 @@ double WorstError(Team& team, DType dtype, const OpSpec& spec, int steps, bool c
   return worst;
 }
 
-TEST(engine_feedback_adds_up) {
+TEST(engine_feedback_results_and_residuals_sum_to_the_operands) {
   for (int ranks : {1, 2, 3, 5, 8}) {
     for (Style style : testing::kStyles) {
       Team team(style, ranks);
@@ -224,7 +224,7 @@ TEST(engine_feedback_adds_up) {
 }
 
 // Each rank keeps the residuals of its contributions to all blocks, also for partial sums around a ring.
-TEST(engine_feedback_of_reduce_scatter_adds_up) {
+TEST(engine_feedback_of_reduce_scatter_sums_to_the_operands) {
   for (int ranks : {1, 2, 3, 8}) {
     for (Style style : testing::kStyles) {
       Team team(style, ranks);
@@ -247,7 +247,7 @@ TEST(engine_feedback_of_reduce_scatter_adds_up) {
   }
 }
 
-TEST(engine_feedback_of_all_floats) {
+TEST(engine_feedback_supports_all_floating_dtypes) {
   Team team(Style::kDevices, 3);
   const std::pair<DType, double> tolerances[] = {{DType::kFloat64, 1e-12},
                                                  {DType::kFloat16, 0.1},
@@ -292,7 +292,7 @@ void CheckCarries(Team& team, DType dtype, DType residual_dtype, const OpSpec& p
   }
 }
 
-TEST(engine_feedback_carries_residuals) {
+TEST(engine_feedback_adds_residuals_of_earlier_steps) {
   for (int ranks : {1, 2, 3, 5}) {
     for (Style style : testing::kStyles) {
       Team team(style, ranks);
@@ -314,7 +314,7 @@ TEST(engine_feedback_carries_residuals) {
   }
 }
 
-TEST(engine_feedback_refuses_other_residuals) {
+TEST(engine_feedback_refuses_residuals_of_other_sizes) {
   Team team(Style::kDevices, 2);
   OpSpec adds_residual = SpecOf("int8", "auto", false, true);
   adds_residual.adds_residual = true;
@@ -339,7 +339,7 @@ TEST(engine_feedback_refuses_other_residuals) {
   }
 }
 
-TEST(engine_feedback_without_losses) {
+TEST(engine_feedback_of_lossless_codecs_has_zero_residuals) {
   for (const std::string codec : {"raw", "lossless"}) {
     Team team(Style::kProcesses, 3);
     Team::Program program =
@@ -356,7 +356,7 @@ TEST(engine_feedback_without_losses) {
   }
 }
 
-TEST(engine_feedback_drops_what_is_not_finite) {
+TEST(engine_feedback_drops_residuals_that_are_not_finite) {
   for (const std::string& algorithm : Algorithms()) {
     for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
       Team team(Style::kDevices, 3);
@@ -375,7 +375,7 @@ TEST(engine_feedback_drops_what_is_not_finite) {
   }
 }
 
-TEST(engine_feedback_refuses) {
+TEST(engine_feedback_refuses_other_operations_than_sums) {
   Team team(Style::kDevices, 2);
   OpSpec maximum = SpecOf("int8", "auto", false, true);
   maximum.reduce_op = ReduceOp::kMax;

@@ -49,7 +49,7 @@ void CheckNoneEarly(Team& team) {
   CHECK_EQ(team.hub().CountEarly(), 0);
 }
 
-TEST(engine_root_that_runs_ahead) {
+TEST(engine_root_may_run_ahead_within_its_credit) {
   for (int64_t credit : {0, 1, 7}) {
     for (Collective collective : {Collective::kBcast, Collective::kReduce}) {
       const int ranks = 3, launches = 150;
@@ -113,7 +113,7 @@ TEST(engine_temporary_memory_stays_within_its_bound) {
   }
 }
 
-TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
+TEST(engine_backlog_of_one_communicator_does_not_block_others) {
   for (int64_t credit : {0, 1, 5}) {
     const int ranks = 3;
     Team team(Style::kProcesses, ranks);
@@ -160,7 +160,7 @@ TEST(engine_backlog_of_one_communicator_is_in_nobodys_way) {
   }
 }
 
-TEST(engine_backlog_of_one_launch_in_any_order) {
+TEST(engine_backlog_of_one_launch_completes_in_any_order) {
   // The root enters the call sites in one order; the other ranks enter them one at a time in the opposite order.
   for (int64_t credit : {0, 1, 5}) {
     const int ranks = 4;
@@ -198,7 +198,7 @@ TEST(engine_backlog_of_one_launch_in_any_order) {
   }
 }
 
-TEST(engine_backlog_that_nobody_takes_ends_with_an_error) {
+TEST(engine_backlog_without_receives_ends_with_an_error) {
   const int ranks = 2;
   Team team(Style::kProcesses, ranks);
   team.hub().early_messages = 2;
@@ -243,7 +243,7 @@ void GoesOnSlowly(Style style, Collective collective) {
   });
 }
 
-TEST(engine_slow_rank_that_goes_on_is_waited_for) {
+TEST(engine_waits_for_a_slow_rank_that_makes_progress) {
   std::vector<std::thread> threads;   // run concurrently: each mostly waits
   for (Style style : testing::kStyles) {
     for (Collective collective : {Collective::kAllreduce, Collective::kBcast}) {
@@ -254,7 +254,7 @@ TEST(engine_slow_rank_that_goes_on_is_waited_for) {
 }
 
 // The slow rank stops in the middle.
-TEST(engine_slow_rank_that_stops_is_reported) {
+TEST(engine_reports_a_slow_rank_that_stops) {
   for (Style style : testing::kStyles) {
     const int ranks = 3, launches = 12, comes_to = 6;
     Team team(style, ranks);

@@ -103,7 +103,7 @@ void RunInRandomOrder(Team& team, Team::Program& program, int rank, int64_t run_
   }
 }
 
-TEST(engine_any_order) {
+TEST(engine_matches_call_sites_in_any_order) {
   for (Style style : testing::kStyles) {
     for (int ranks : {1, 2, 3, 5, 8}) {
       Team team(style, ranks);
@@ -122,7 +122,7 @@ TEST(engine_any_order) {
   }
 }
 
-TEST(engine_recompiled_on_one_rank) {
+TEST(engine_matches_a_program_recompiled_on_one_rank) {
   for (Style style : testing::kStyles) {
     const int ranks = 4;
     Team team(style, ranks);
@@ -138,7 +138,7 @@ TEST(engine_recompiled_on_one_rank) {
   }
 }
 
-TEST(engine_compiled_in_any_order) {
+TEST(engine_matches_call_sites_compiled_in_any_order) {
   // Call sites are equal except for their position in the source; each rank compiles them in a different order.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
@@ -177,7 +177,7 @@ TEST(engine_compiled_in_any_order) {
   }
 }
 
-TEST(engine_programs_take_turns) {
+TEST(engine_matches_alternating_programs) {
   for (Style style : testing::kStyles) {
     const int ranks = 3;
     Team team(style, ranks);
@@ -195,7 +195,7 @@ TEST(engine_programs_take_turns) {
   }
 }
 
-TEST(engine_loops) {
+TEST(engine_matches_loops_over_equal_call_sites) {
   for (Style style : testing::kStyles) {
     for (int ranks : {2, 5}) {
       Team team(style, ranks);
@@ -222,7 +222,7 @@ TEST(engine_loops) {
   }
 }
 
-TEST(engine_launch_ahead) {
+TEST(engine_matches_messages_of_a_root_that_is_launches_ahead) {
   // A root far ahead: its messages wait for the other ranks.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
@@ -241,7 +241,7 @@ TEST(engine_launch_ahead) {
   }
 }
 
-TEST(engine_program_order) {
+TEST(engine_matches_ordered_operations_of_different_programs) {
   // Programs differ by rank: operations match by the order in which they run.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
@@ -274,7 +274,7 @@ TEST(engine_program_order) {
   }
 }
 
-TEST(engine_groups) {
+TEST(engine_matches_groups_of_a_mesh) {
   // Rows, columns and all ranks of a 2 x 3 mesh in one program.
   for (Style style : testing::kStyles) {
     Team team(style, 6);
@@ -325,7 +325,7 @@ TEST(engine_groups) {
   }
 }
 
-TEST(engine_groups_told_in_another_order) {
+TEST(engine_matches_groups_listed_in_another_order) {
   // Both call sites use the same pairs of devices, but the second lists its groups in reverse. Ranks run the two in
   // different orders.
   const int ranks = 4;

@@ -135,7 +135,7 @@ void FailWhileTouched(const Touch& touch, Fault fault) {
   }
 }
 
-TEST(engine_memory_is_given_back_when_nobody_touches_it) {
+TEST(engine_frees_memory_of_a_failed_operation_after_the_last_access) {
   std::vector<std::thread> threads;   // run concurrently: each mostly waits
   for (const Touch& touch : Touches()) {
     for (Fault fault : {Fault::kDeadline, Fault::kPeerError, Fault::kPeerLost}) {
@@ -148,7 +148,7 @@ TEST(engine_memory_is_given_back_when_nobody_touches_it) {
 
 // A send without a receive fails at its deadline, and the engine cancels it at once. A later receive ends with an
 // error.
-TEST(engine_memory_of_a_send_that_nobody_takes) {
+TEST(engine_frees_memory_of_a_send_without_a_receive) {
   Team team(Style::kProcesses, 2);
   team.SetOption("timeout_seconds", "0.5");
   team.SetOption("check_programs", "0");
@@ -164,7 +164,7 @@ TEST(engine_memory_of_a_send_that_nobody_takes) {
 }
 
 // A pull that cannot be cancelled keeps the operation open, until the process aborts.
-TEST(engine_memory_that_a_transport_holds) {
+TEST(engine_keeps_an_operation_open_while_a_transport_uses_its_memory) {
   Team team(Style::kProcesses, 2);
   team.SetOption("check_programs", "0");
   Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(Collective::kBcast, kCount, 0)});

@@ -37,7 +37,7 @@ Array Message(int from, int to, int64_t tag, int number, int64_t count) {
   return Int32s(values);
 }
 
-TEST(engine_send_recv) {
+TEST(engine_send_and_recv_transfer_values_around_a_ring) {
   for (testing::Style style : testing::kStyles) {
     for (int ranks : {2, 3, 8}) {
       Team team(style, ranks);
@@ -96,7 +96,7 @@ TEST(engine_send_recv) {
   }
 }
 
-TEST(engine_pipeline_of_different_programs) {
+TEST(engine_pipeline_of_different_programs_transfers_values) {
   // The first rank only sends, the last only receives, and then all take part in an allreduce.
   for (testing::Style style : testing::kStyles) {
     const int ranks = 5;
@@ -129,7 +129,7 @@ TEST(engine_pipeline_of_different_programs) {
   }
 }
 
-TEST(engine_sendrecv) {
+TEST(engine_sendrecv_exchanges_values) {
   for (testing::Style style : testing::kStyles) {
     for (int ranks : {1, 2, 5, 8}) {
       Team team(style, ranks);
@@ -171,7 +171,7 @@ std::vector<int32_t> Row(int from, int to, int64_t number) {
   return {from, to, static_cast<int32_t>(number)};
 }
 
-TEST(engine_ragged_alltoall) {
+TEST(engine_ragged_alltoall_returns_the_right_blocks) {
   for (testing::Style style : testing::kStyles) {
     for (int ranks : testing::kTeamSizes) {
       Team team(style, ranks);

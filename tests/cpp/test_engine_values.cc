@@ -362,7 +362,7 @@ const std::vector<Leaf> kOddTree = {{DType::kInt32, 7},    {DType::kBFloat16, 13
                                     {DType::kInt8, 5},     {DType::kFloat32, 333},
                                     {DType::kFloat64, 17}};
 
-TEST(engine_small_trees) {
+TEST(engine_collectives_of_small_trees_match_the_definition) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 256);
     for (Collective c : kUniform) {
@@ -374,7 +374,7 @@ TEST(engine_small_trees) {
   }
 }
 
-TEST(engine_every_root) {
+TEST(engine_collectives_match_the_definition_for_every_root) {
   Teams teams(5, 256);
   for (Collective c : kUniform) {
     for (int root = 0; Info(c).rooted && root < 5; ++root) {
@@ -385,17 +385,17 @@ TEST(engine_every_root) {
   }
 }
 
-TEST(engine_chunks) {
+TEST(engine_collectives_of_several_chunks_match_the_definition) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 4096);
     for (Collective c : kUniform) {
-      // Large enough for announced payloads and for work without the lock.
+      // Large enough for rendezvous payloads and for work without the lock.
       RunAll(teams.both(), Of(c, ranks, {{DType::kInt32, 33}, {DType::kFloat32, 13001}}, true));
     }
   }
 }
 
-TEST(engine_megabytes) {
+TEST(engine_collectives_of_megabytes_match_the_definition) {
   for (int ranks : {2, 3, 5}) {
     Teams teams(ranks, 64 << 10);
     for (Collective c : kUniform) {
@@ -410,7 +410,7 @@ TEST(engine_megabytes) {
 }
 
 // With coder threads: the thread that computes each chunk is left to chance.
-TEST(engine_coder_threads) {
+TEST(engine_collectives_with_coder_threads_match_the_definition) {
   for (const char* count : {"1", "3"}) {
     Teams teams(4, 64 << 10);
     for (Team* team : teams.both()) team->SetOption("coder_threads", count);
@@ -420,7 +420,7 @@ TEST(engine_coder_threads) {
   }
 }
 
-TEST(engine_reduce_ops) {
+TEST(engine_reduce_ops_match_the_definition) {
   for (int ranks : {2, 5, 8}) {
     Teams teams(ranks, 256);
     for (Collective c : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter,
@@ -438,7 +438,7 @@ TEST(engine_reduce_ops) {
   }
 }
 
-TEST(engine_mean) {
+TEST(engine_mean_matches_the_definition) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 256);
     for (Collective c : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter}) {
@@ -450,7 +450,7 @@ TEST(engine_mean) {
   }
 }
 
-TEST(engine_reverse_scans) {
+TEST(engine_reverse_scans_match_the_definition) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 256);
     for (Collective c : {Collective::kScan, Collective::kExscan}) {
@@ -461,7 +461,7 @@ TEST(engine_reverse_scans) {
   }
 }
 
-TEST(engine_permute) {
+TEST(engine_permute_matches_the_definition) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 4096);
     std::vector<std::vector<int64_t>> all(4);
@@ -482,7 +482,7 @@ TEST(engine_permute) {
   }
 }
 
-TEST(engine_rows_by_counts) {
+TEST(engine_v_variants_match_the_definition) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 256);
     for (Collective c : {Collective::kAllgatherv, Collective::kGatherv, Collective::kScatterv,
@@ -509,7 +509,7 @@ TEST(engine_rows_by_counts) {
   }
 }
 
-TEST(engine_lossy_sums_agree) {
+TEST(engine_lossy_sums_have_equal_bits_on_all_ranks) {
   // All ranks hold the same bits, even with lossy codecs.
   constexpr int64_t kCount = 2001;
   for (int ranks : {2, 3, 5, 8}) {
@@ -610,7 +610,7 @@ TEST(engine_lossy_half_types_round_once) {
   }
 }
 
-TEST(engine_barrier) {
+TEST(engine_barrier_waits_for_all_ranks) {
   for (int ranks : testing::kTeamSizes) {
     Teams teams(ranks, 256);
     for (Team* team : teams.both()) {

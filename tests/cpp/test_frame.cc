@@ -63,7 +63,7 @@ int64_t Mutations() {
   return text != nullptr ? std::atoll(text) : 100000;
 }
 
-TEST(frame_crc32c) {
+TEST(frame_crc32c_matches_the_test_vectors_of_rfc_3720) {
   // The check value of the polynomial, and the test vectors of RFC 3720, B.4.
   const std::string digits = "123456789";
   const auto bytes = std::as_bytes(std::span(digits));
@@ -80,7 +80,7 @@ TEST(frame_crc32c) {
   }
 }
 
-TEST(frame_every_prefix_fails) {
+TEST(frame_decoder_refuses_every_prefix) {
   Workspace workspace;
   for (const std::string& spec : testing::SpecsToTest()) {
     for (bool checksum : {false, true}) {
@@ -94,7 +94,7 @@ TEST(frame_every_prefix_fails) {
   }
 }
 
-TEST(frame_mutations) {
+TEST(frame_decoder_survives_altered_frames) {
   Workspace workspace;
   std::mt19937_64 random(17);
   const std::vector<std::string> specs = testing::SpecsToTest();
@@ -132,7 +132,7 @@ TEST(frame_mutations) {
   CHECK(decoded > mutations / 10 && refused > mutations / 10);
 }
 
-TEST(frame_checksums_find_all_changes) {
+TEST(frame_checksums_detect_every_changed_bit) {
   Workspace workspace;
   const Bytes frame = FrameOf("lossless", 300, 128, true, false);
   for (size_t i = 0; i < frame.size(); ++i) {
@@ -144,7 +144,7 @@ TEST(frame_checksums_find_all_changes) {
   }
 }
 
-TEST(frame_corpus) {
+TEST(frame_decoder_survives_the_fuzzing_corpus) {
   int64_t inputs = 0;
   for (const auto& entry : std::filesystem::directory_iterator(JAXCCOMP_CORPUS)) {
     std::ifstream file(entry.path(), std::ios::binary);

@@ -53,7 +53,7 @@ Status Run(Team& team, Team::Program& program, int rank, size_t site, int64_t ru
   return status;
 }
 
-TEST(launches_within_a_process_need_no_order) {
+TEST(launches_of_one_process_match_in_any_order) {
   // Two launches of one program and one of another run at once. Devices begin them in different orders, as if several
   // Python threads launch.
   for (int ranks : {2, 3, 8}) {
@@ -83,7 +83,7 @@ TEST(launches_within_a_process_need_no_order) {
   }
 }
 
-TEST(launches_that_fail_within_a_process_leave_the_next_one_alone) {
+TEST(launches_work_after_a_failed_launch_of_the_process) {
   Team team(Style::kDevices, 4);
   team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
   OpSpec ordered = Allreduce(2);
@@ -105,7 +105,7 @@ TEST(launches_that_fail_within_a_process_leave_the_next_one_alone) {
   run_all(4);
 }
 
-TEST(launches_are_ended_when_a_callback_fails_on_a_device) {
+TEST(launches_end_with_an_error_if_a_callback_fails_on_a_device) {
   Team team(Style::kDevices, 3);
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(2), Allreduce(2)});
   const testing::Stopwatch watch;
@@ -139,7 +139,7 @@ void ComeApart(const std::vector<std::vector<int64_t>>& run_ids, const std::stri
   });
 }
 
-TEST(launches_of_more_programs_than_are_counted) {
+TEST(launches_match_after_the_counters_are_reset) {
   // After that the gaps of a program's launches are unknown, and the ranks' counts need not agree.
   Team team(Style::kProcesses, 2);
   Team::Program first = team.Compile(std::vector<OpSpec>{Allreduce(2)});
@@ -152,7 +152,7 @@ TEST(launches_of_more_programs_than_are_counted) {
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, first, rank, 0, 2 + rank, 3)); });
 }
 
-TEST(launches_that_never_came) {
+TEST(launches_missing_on_one_rank_are_reported) {
   ComeApart({{1, 2, 3}, {1, 2, 4}}, "1 launch of it on rank 1 of 'world'");
   ComeApart({{1, 2, 7}, {1, 2, 4}}, "4 launches of it on rank 0 of 'world'");
   // Gap before the first common launch. Equal executables start at equal run ids.
@@ -168,7 +168,7 @@ TEST(launches_that_never_came) {
   ComeApart({{shared, shared + 1, shared + 9}, {shared + 3, shared + 4, shared + 5}}, "");
 }
 
-TEST(launches_of_recompiled_programs) {
+TEST(launches_of_recompiled_programs_match) {
   // One rank has recompiled for a different shape, so its run ids start elsewhere.
   Team team(Style::kProcesses, 2);
   const std::vector<OpSpec> specs = {Allreduce(2)};
@@ -182,7 +182,7 @@ TEST(launches_of_recompiled_programs) {
   });
 }
 
-TEST(launches_of_another_name) {
+TEST(launches_of_different_programs_are_reported) {
   Team team(Style::kProcesses, 2);
   Team::Program train = team.Compile(std::vector<OpSpec>{Allreduce(2, "jit_train")});
   Team::Program evaluate = team.Compile(std::vector<OpSpec>{Allreduce(2, "jit_evaluate")});
@@ -195,7 +195,7 @@ TEST(launches_of_another_name) {
   });
 }
 
-TEST(launches_that_a_rank_left) {
+TEST(launches_abandoned_by_one_rank_are_reported) {
   // Rank 1 abandons its second launch between two collectives, and continues.
   for (int ranks : {2, 3}) {
     Team team(Style::kProcesses, ranks);
@@ -213,7 +213,7 @@ TEST(launches_that_a_rank_left) {
   }
 }
 
-TEST(launches_that_overlap) {
+TEST(launches_that_overlap_in_two_threads_are_reported) {
   Team team(Style::kProcesses, 2);
   Team::Program program = team.Compile(std::vector<OpSpec>{Allreduce(2)});
   team.OnRanks([&](int rank) { CHECK_OK(Run(team, program, rank, 0, 1, 1)); });
@@ -229,7 +229,7 @@ TEST(launches_that_overlap) {
   Contains(Run(team, program, 1, 0, 2, 1), "everal threads");
 }
 
-TEST(launches_of_several_threads) {
+TEST(launches_of_several_threads_match_by_thread) {
   // Each thread has compiled its own program; ranks interleave them randomly.
   for (Style style : testing::kStyles) {
     Team team(style, 3);
@@ -256,7 +256,7 @@ TEST(launches_of_several_threads) {
   }
 }
 
-TEST(launches_at_different_places) {
+TEST(launches_at_different_source_locations_are_reported) {
   Team team(Style::kProcesses, 2);
   std::string places[2];
   for (int rank : {0, 1}) {

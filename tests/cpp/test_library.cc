@@ -68,7 +68,7 @@ std::vector<float> Gaussian(int64_t count) {
   return values;
 }
 
-TEST(codec_library_shuffle) {
+TEST(codec_library_shuffle_transposes_bytes_and_is_invertible) {
   std::mt19937 random(1);
   for (int64_t word_bytes : {2, 4, 8}) {
     for (int64_t count : {0, 1, 31, 32, 33, 64, 100, 1000}) {
@@ -91,7 +91,7 @@ TEST(codec_library_shuffle) {
   }
 }
 
-TEST(codec_library_missing_says_why) {
+TEST(codec_library_missing_error_names_the_files) {
   constexpr const char* kNone[] = {"libjaxccomp-none.so.1", "libjaxccomp-none.so.2"};
   DynamicLibrary none("none", kNone);
   CHECK(!none.is_open());
@@ -112,7 +112,7 @@ TEST(codec_library_missing_says_why) {
 }
 
 // At most one byte longer than the values, shorter if anything repeats; codes of all modes decode.
-TEST(codec_library_sizes) {
+TEST(codec_library_stores_incompressible_values_with_one_extra_byte) {
   for (std::string_view spec : {"zstd", "lz4"}) {
     const auto codec = Find(spec);
     if (codec == nullptr) continue;
@@ -133,7 +133,7 @@ TEST(codec_library_sizes) {
 }
 
 // Byte planes of 64 equal float16 words, made by the libraries' own encoders.
-TEST(codec_library_golden) {
+TEST(codec_library_decodes_golden_bytes) {
   const std::vector<uint16_t> values(64, 0x3c12);
   struct Golden {
     std::string_view spec, hex;
@@ -147,7 +147,7 @@ TEST(codec_library_golden) {
   }
 }
 
-TEST(codec_library_hostile) {
+TEST(codec_library_decoder_refuses_invalid_bytes) {
   std::vector<uint16_t> out(64);
   const auto refused = [&](const Codec& codec, const Bytes& code, int64_t count = 64) {
     return codec.Decode(DType::kFloat16, code, out.data(), count, Context()).code() ==
@@ -191,7 +191,7 @@ double Largest(const std::vector<float>& a, const std::vector<float>& b) {
   return error;
 }
 
-TEST(codec_zfp_modes) {
+TEST(codec_zfp_refuses_conflicting_modes_and_bounds_errors) {
   for (std::string_view both : {"zfp:precision=8,rate=4", "zfp:rate=4,tolerance=0.1",
                                 "zfp:precision=8,tolerance=0.1"}) {
     const auto found = LookupCodec(both);
@@ -221,7 +221,7 @@ TEST(codec_zfp_modes) {
   CHECK(Largest(Decode<float>(*precise, DType::kFloat32, planes, 10000), values) < 1e-4);
 }
 
-TEST(codec_zfp_golden_and_hostile) {
+TEST(codec_zfp_keeps_golden_bytes_and_refuses_invalid_ones) {
   const auto codec = Find("zfp:rate=16");
   if (codec == nullptr) return;
   // Four blocks of four values of 64 bits each.

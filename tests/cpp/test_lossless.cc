@@ -108,7 +108,7 @@ void ForEachDType(F&& f) {
   for (int d = 0; d < kDTypeCount; ++d) f(static_cast<DType>(d));
 }
 
-TEST(lossless_round_trip_every_length) {
+TEST(lossless_round_trips_every_length) {
   ForEachDType([](DType dtype) {
     int kind = 0;
     for (int64_t count = 0; count <= 4097; ++count) {
@@ -119,7 +119,7 @@ TEST(lossless_round_trip_every_length) {
   });
 }
 
-TEST(lossless_round_trip_segments) {
+TEST(lossless_round_trips_several_segments) {
   Random random(5);
   ForEachDType([&](DType dtype) {
     for (Kind kind : kKinds) {
@@ -134,7 +134,7 @@ TEST(lossless_round_trip_segments) {
 }
 
 // A block of noise in a compressible segment: the block is sent raw, or the whole segment is stored.
-TEST(lossless_block_of_noise) {
+TEST(lossless_stores_a_block_of_noise) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64,
                       DType::kComplex64, DType::kInt16}) {
     const int64_t block_bytes =
@@ -153,7 +153,7 @@ TEST(lossless_block_of_noise) {
 
 // A plane that is constant in one segment, raw and narrow in the next, and constant with the same symbol in the third:
 // no state of the second may remain in the third.
-TEST(lossless_constant_after_raw_segment) {
+TEST(lossless_round_trips_a_constant_segment_after_a_raw_one) {
   for (DType dtype : {DType::kFloat16, DType::kFloat64}) {
     const int64_t words = lossless::kSegmentWords;
     std::vector<std::byte> values(3 * words * SizeBytes(dtype));
@@ -163,7 +163,7 @@ TEST(lossless_constant_after_raw_segment) {
   }
 }
 
-TEST(lossless_delta) {
+TEST(lossless_round_trips_differences_to_a_base) {
   Random random(6);
   ForEachDType([&](DType dtype) {
     for (int64_t count : {0, 1, 63, 64, 1000, 4096, 9001}) {
@@ -177,7 +177,7 @@ TEST(lossless_delta) {
       const std::vector<std::byte> code = CheckRoundTrip(dtype, values, &ref);
       if (count >= 1000) CHECK(code.size() < values.size() / 2);
 
-      // Decoding may overwrite the reference.
+      // Decoding may overwrite the delta base.
       Workspace workspace;
       CodingContext context(workspace);
       std::vector<std::byte> in_place = ref;
@@ -195,7 +195,7 @@ TEST(lossless_delta) {
   });
 }
 
-TEST(lossless_unaligned) {
+TEST(lossless_kernels_accept_unaligned_memory) {
   ForEachDType([](DType dtype) {
     const int64_t count = 1500;
     const std::vector<std::byte> values = Values(dtype, count, Kind::kGaussian, 9);
@@ -218,7 +218,7 @@ TEST(lossless_unaligned) {
   });
 }
 
-TEST(lossless_ratios) {
+TEST(lossless_reaches_the_minimum_ratios) {
   const auto ratio = [](DType dtype, Kind kind) {
     const std::vector<std::byte> values = Values(dtype, 1 << 17, kind, 11);
     return static_cast<double>(values.size()) /
@@ -239,7 +239,7 @@ TEST(lossless_ratios) {
   CHECK(CheckRoundTrip(DType::kFloat32, values).size() * 2.9 < values.size());
 }
 
-TEST(lossless_every_prefix_fails) {
+TEST(lossless_decoder_refuses_every_prefix) {
   ForEachDType([](DType dtype) {
     for (Kind kind : kKinds) {
       const int64_t count = 700;
@@ -262,7 +262,7 @@ TEST(lossless_every_prefix_fails) {
 
 // Altered frames give an error or other values, the same with every table, and no access out of bounds.
 // JAXCCOMP_MUTATIONS sets their number.
-TEST(lossless_mutations) {
+TEST(lossless_kernels_judge_altered_frames_alike) {
   const char* const text = std::getenv("JAXCCOMP_MUTATIONS");
   const int64_t mutations = text != nullptr ? std::atoll(text) : 100000;
   struct Original {
@@ -352,7 +352,7 @@ std::string ToHex(const std::vector<std::byte>& bytes) {
   return hex;
 }
 
-TEST(lossless_golden) {
+TEST(lossless_keeps_its_golden_bytes) {
   static constexpr Golden kGolden[] = {
       {DType::kBFloat16, 70, false,
        "0104000046000000015a00000180c14140c0815505797877767475020024000b000500000002002b"

@@ -101,7 +101,7 @@ struct Buffers {
   std::vector<int32_t> expected;
 };
 
-TEST(mpi_order_is_one_on_all_ranks) {
+TEST(mpi_library_is_called_in_one_order_on_all_ranks) {
   for (int ranks : {2, 3, 5, 8}) {
     MpiTeam team(ranks);
     std::vector<OpSpec> specs;
@@ -140,7 +140,7 @@ TEST(mpi_order_is_one_on_all_ranks) {
 }
 
 // Several tensors are several collectives of the library, in their order. Results may share the operands' memory.
-TEST(mpi_tensors_of_one_operation) {
+TEST(mpi_tensors_of_one_operation_are_called_in_order) {
   MpiTeam team(4);
   OpSpec spec = ByMpi(Collective::kAllreduce, 3);
   spec.shapes = "int32[3], int32[2]";
@@ -155,7 +155,7 @@ TEST(mpi_tensors_of_one_operation) {
 }
 
 // Each communicator has its own order.
-TEST(mpi_order_of_several_communicators) {
+TEST(mpi_communicators_have_independent_orders) {
   MpiTeam team(4);
   for (int rank = 0; rank < 4; ++rank) {
     CHECK_OK(team.EngineOf(rank).membership().AddCommunicator("others", {3, 2, 1, 0}));
@@ -195,7 +195,7 @@ Status RunOne(Team& team, Team::Program& program, int rank, int64_t run_id, size
 }
 
 // An operation is passed to the library only after all ranks have entered it, so a missing rank leaves no work there.
-TEST(mpi_member_that_never_comes) {
+TEST(mpi_library_is_not_called_if_a_member_is_missing) {
   MpiTeam team(3);
   team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
   Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
@@ -212,7 +212,7 @@ TEST(mpi_member_that_never_comes) {
 }
 
 // Differences between ranks, even in the backend alone, are rejected before the library is called.
-TEST(mpi_mismatch) {
+TEST(mpi_mismatch_is_refused_before_the_library_is_called) {
   for (const bool native : {false, true}) {
     MpiTeam team(3);
     Team::Program program = team.Compile([&](int rank) {
@@ -233,7 +233,7 @@ TEST(mpi_mismatch) {
 
 // A library call cannot be cancelled. After an operation has failed during one, its rank stops using the library and
 // every other transport, and every rank gets an error.
-TEST(mpi_library_that_stands_still) {
+TEST(mpi_library_that_hangs_raises_on_all_ranks) {
   MpiTeam team(2);
   team.SetOption("timeout_seconds", testing::ScaledSeconds(0.5));
   team.libraries->stands_still = true;
@@ -248,7 +248,7 @@ TEST(mpi_library_that_stands_still) {
 }
 
 // The engine shuts down while the library runs an operation: the caller gets an error.
-TEST(mpi_engine_ends_meanwhile) {
+TEST(mpi_call_returns_an_error_if_the_engine_shuts_down) {
   MpiTeam team(2);
   team.libraries->stands_still = true;
   Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
@@ -263,7 +263,7 @@ TEST(mpi_engine_ends_meanwhile) {
   for (int rank = 0; rank < 2; ++rank) CHECK(team.libraries->is_frozen(rank));
 }
 
-TEST(mpi_communicator_that_cannot_be_made) {
+TEST(mpi_communicator_error_is_reported) {
   MpiTeam team(3);
   team.libraries->refuses = true;
   Team::Program program = team.Compile({ByMpi(Collective::kAllreduce, 1)});
@@ -276,7 +276,7 @@ TEST(mpi_communicator_that_cannot_be_made) {
 }
 
 // An operation that all ranks have entered completes, independent of other waiting operations.
-TEST(mpi_nobody_is_held_up) {
+TEST(mpi_complete_operation_runs_before_waiting_ones) {
   MpiTeam team(3);
   Team::Program program =
       team.Compile({ByMpi(Collective::kAllreduce, 1), ByMpi(Collective::kAllgather, 1)});
@@ -302,7 +302,7 @@ TEST(mpi_nobody_is_held_up) {
   }
 }
 
-TEST(mpi_what_it_lacks) {
+TEST(mpi_refuses_unsupported_operations_codecs_and_devices) {
   MpiTeam team(2);
   OpSpec permute = ByMpi(Collective::kPermute, 1), encoded = ByMpi(Collective::kAllreduce, 1);
   permute.pairs = {1, 0};

@@ -183,7 +183,7 @@ void CheckRoundTrip(const Spec& spec, DType dtype, const Bytes& values, int64_t 
   CHECK(back == values);
 }
 
-TEST(nvcomp_values_come_back) {
+TEST(nvcomp_round_trips_are_exact) {
   const int64_t chunk = kSmall.chunk_bytes;
   for (int64_t bytes : {int64_t{16}, int64_t{48}, int64_t{4096}, chunk - 16, chunk, chunk + 16,
                         3 * chunk, 5 * chunk + 1008}) {
@@ -200,7 +200,7 @@ TEST(nvcomp_values_come_back) {
   CheckRoundTrip(kSmall, DType::kUInt8, Mixed(260 * chunk + 5, 20000));
 }
 
-TEST(nvcomp_codes_and_values_lie_anywhere) {
+TEST(nvcomp_accepts_any_alignment) {
   const Bytes values = Mixed(2 * kSmall.chunk_bytes + 4 * 33, 9000);
   for (int64_t offset : {1, 2, 3, 4, 5, 8, 11, 15}) {
     CheckRoundTrip(kSmall, DType::kUInt8, values, 0, offset);
@@ -209,7 +209,7 @@ TEST(nvcomp_codes_and_values_lie_anywhere) {
   }
 }
 
-TEST(nvcomp_no_values_have_no_bytes) {
+TEST(nvcomp_encodes_no_values_as_no_bytes) {
   CHECK_EQ(nvcomp::MaxEncodedBytes(kSmall, DType::kFloat32, 0), 0);
   const Bytes code = Encoded(kSmall, DType::kFloat32, {});
   CHECK(code.empty());
@@ -218,7 +218,7 @@ TEST(nvcomp_no_values_have_no_bytes) {
   CHECK(!Decoded(kSmall, DType::kFloat32, Bytes(3), 0, &back));
 }
 
-TEST(nvcomp_layout_of_a_code) {
+TEST(nvcomp_keeps_its_frame_layout) {
   const int64_t chunk = kSmall.chunk_bytes;
   Bytes values(static_cast<size_t>(chunk), std::byte{9});
   const Bytes noise = Noise(1001 * 2, 3);
@@ -234,7 +234,7 @@ TEST(nvcomp_layout_of_a_code) {
   CHECK(std::equal(noise.begin(), noise.end(), code.end() - 2002));
 }
 
-TEST(nvcomp_never_gets_bytes_that_it_has_not_made) {
+TEST(nvcomp_library_never_receives_altered_chunks) {
   const int64_t chunk = kSmall.chunk_bytes, count = 3 * chunk + 500;
   const Bytes code = Encoded(kSmall, DType::kUInt8, Mixed(count, chunk));
   Bytes back;
@@ -267,7 +267,7 @@ TEST(nvcomp_never_gets_bytes_that_it_has_not_made) {
   CHECK(!Decoded(other, DType::kUInt8, code, count, &back));
 }
 
-TEST(nvcomp_what_fails_is_stored_or_refused) {
+TEST(nvcomp_stores_failed_chunks_and_refuses_failed_decoding) {
   const Bytes values = RunsOfBytes(2 * kSmall.chunk_bytes);
   const int64_t count = CountOf(DType::kFloat32, values);
   Bytes back;
@@ -292,7 +292,7 @@ TEST(nvcomp_what_fails_is_stored_or_refused) {
   CHECK_EQ(FakeNvcomp::decoded - before, 2);
 }
 
-TEST(nvcomp_sizes_need_neither_library_nor_gpu) {
+TEST(nvcomp_computes_sizes_without_library_and_gpu) {
   const Spec spec = *nvcomp::ReadSpec("nvcomp.lz4:chunk=131072,shuffle=none");
   CHECK(spec.format == Format::kLz4);
   CHECK_EQ(spec.chunk_bytes, 131072);
@@ -311,7 +311,7 @@ TEST(nvcomp_sizes_need_neither_library_nor_gpu) {
 }
 
 // The library's host functions need no GPU, except for zstd.
-TEST(nvcomp_the_library) {
+TEST(nvcomp_library_matches_the_table_of_formats) {
   const std::string missing = nvcomp::Library::Missing();
   if (!missing.empty()) {
     std::printf("nvCOMP left out: %s\n", missing.c_str());

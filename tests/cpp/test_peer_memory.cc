@@ -58,7 +58,7 @@ class Other {
   GuardMark mark_;
 };
 
-TEST(PeerMemory_ReadsAnotherProcess) {
+TEST(peer_memory_reads_another_process) {
   constexpr size_t kCount = 300'000;
   std::vector<int> values(kCount), into(kCount, -1);
   for (size_t i = 0; i < kCount; ++i) values[i] = static_cast<int>(i);
@@ -86,7 +86,7 @@ TEST(PeerMemory_ReadsAnotherProcess) {
   CHECK(!memory.usable());
 }
 
-TEST(PeerMemory_TakesNothingForWhatItIsNot) {
+TEST(peer_memory_refuses_wrong_processes_tokens_and_addresses) {
   std::vector<int> values(100, 5), into(100, -1);
   Other other(&values);
   const Piece place = PieceOf(into, 0, 100);
@@ -113,7 +113,7 @@ TEST(PeerMemory_TakesNothingForWhatItIsNot) {
   CHECK(!read(std::numeric_limits<pid_t>::max(), other.mark(), part));
 }
 
-TEST(PeerMemory_ARevokedGuardEndsOneReadOnly) {
+TEST(peer_memory_revoked_token_fails_one_read_only) {
   Guards guards;
   std::vector<int> values(100, 5), into(100, -1);
   const Piece place = PieceOf(into, 0, 100);
@@ -125,7 +125,7 @@ TEST(PeerMemory_ARevokedGuardEndsOneReadOnly) {
   CHECK(memory.Read({.guard = guards.Take(), .parts = {PartOf(values)}}, {&place, 1}));
 }
 
-TEST(PeerMemory_GuardsAreNeverAlike) {
+TEST(peer_memory_validity_tokens_are_unique) {
   Guards guards;
   PeerMemory own(getpid());
   const GuardMark first = guards.Take(), second = guards.Take();
@@ -142,7 +142,7 @@ TEST(PeerMemory_GuardsAreNeverAlike) {
   CHECK(Guards().Take().value != Guards().Take().value);
 }
 
-TEST(PeerMemory_ValidatesWhatIsTold) {
+TEST(peer_memory_validates_remote_buffer_descriptors) {
   std::vector<int> values(100);
   std::vector<Piece> pieces = {PieceOf(values, 0, 50), PieceOf(values, 50, 0), PieceOf(values, 60, 40)};
   std::optional<LocatedPayload> located = LocatedPayload::Of(pieces);

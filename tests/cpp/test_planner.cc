@@ -61,7 +61,7 @@ double SecondsOf(const Result<Price>& price) {
 
 bool Near(double a, double b) { return std::abs(a - b) <= 1e-3 * std::abs(b); }
 
-TEST(PlannerPricesByHand) {
+TEST(planner_matches_costs_computed_by_hand) {
   // 8 chunks of half a MiB along a chain of 4 take 8 + 2 steps of half a millisecond.
   auto price = PriceOf(Collective::kBcast, "chain", Of(4 * kMiB), FastHosts(4));
   if (!CHECK_OK(price)) return;
@@ -89,7 +89,7 @@ TEST(PlannerPricesByHand) {
   CHECK(Near(SecondsOf(price), 3e-3));
 }
 
-TEST(PlannerPricesProcessors) {
+TEST(planner_models_encoding_on_cores) {
   // Four ranks encode and decode a MiB each, on cores of 1 MiB per millisecond. The root encodes its chunks one after
   // the other on one thread, and other ranks do not delay it.
   Cluster cluster = FastHosts(2);
@@ -111,7 +111,7 @@ TEST(PlannerPricesProcessors) {
   CHECK(Near(SecondsOf(price), 2e-3));
 }
 
-TEST(PlannerSharesCoresEvenly) {
+TEST(planner_shares_cores_evenly) {
   Processors two(2, 1);
   two.Add(0, 1.0, {.task = 0});
   two.Add(0, 1.0, {.task = 1});
@@ -125,7 +125,7 @@ TEST(PlannerSharesCoresEvenly) {
 }
 
 // Bytes sent equal bytes received, and equal the algorithm's known total.
-TEST(PlannerKeepsBytes) {
+TEST(planner_sends_as_many_bytes_as_it_receives) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (algorithm.collective > Collective::kAlltoall) continue;
     const auto price = PriceOf(algorithm.collective, std::string(algorithm.name),
@@ -147,7 +147,7 @@ TEST(PlannerKeepsBytes) {
   }
 }
 
-TEST(PlannerMoreBandwidthIsNeverSlower) {
+TEST(planner_predicts_no_higher_cost_for_more_bandwidth) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
     if (algorithm.collective > Collective::kAlltoall) continue;
     double last = 1e9;
@@ -163,7 +163,7 @@ TEST(PlannerMoreBandwidthIsNeverSlower) {
   }
 }
 
-// The simulation of one host for all gives exactly the times of the full simulation.
+// The reduced simulation, of one host in place of all equal hosts, gives exactly the times of the full simulation.
 void CompareReduced(int hosts, int ranks, int64_t block_bytes, bool encoded, bool one_machine,
                     int* reduced_count) {
   for (const Algorithm& algorithm : AlgorithmTable()) {
@@ -193,7 +193,7 @@ void CompareReduced(int hosts, int ranks, int64_t block_bytes, bool encoded, boo
   }
 }
 
-TEST(PlannerOneHostForAll) {
+TEST(planner_reduced_simulation_equals_the_full_one) {
   int reduced = 0;
   for (int hosts : {2, 3, 4, 8}) {
     for (int ranks : {1, 2}) {
@@ -206,7 +206,7 @@ TEST(PlannerOneHostForAll) {
   CHECK(reduced > 200);
 }
 
-TEST(CollectivePricesOfOneHostForAllUpTo64) {
+TEST(collective_costs_of_reduced_simulations_equal_full_ones_up_to_64) {
   if (!std::getenv("JAXCCOMP_TEST_SLOW")) return;
   int reduced = 0;
   for (auto [hosts, ranks] : {std::pair{7, 1}, {16, 4}, {31, 2}, {64, 1}, {8, 8}}) {
@@ -220,7 +220,7 @@ TEST(CollectivePricesOfOneHostForAllUpTo64) {
 }
 
 // SymmetryOf compares only some hosts with the first: the other hosts must be equivalent too.
-TEST(PlannerFindsWhoIsAlike) {
+TEST(planner_symmetry_holds_for_all_hosts) {
   int found = 0;
   for (const Algorithm& algorithm : AlgorithmTable()) {
     for (int hosts = 2; hosts <= 9; ++hosts) {
@@ -249,7 +249,7 @@ TEST(PlannerFindsWhoIsAlike) {
   CHECK(found > 150);
 }
 
-TEST(PlannerRefusesWhatItCannotPrice) {
+TEST(planner_refuses_invalid_clusters) {
   const auto refused = [](const Cluster& cluster, std::string_view part) {
     const auto price = PriceOf(Collective::kBcast, "chain", Of(kMiB, true), cluster);
     return !price.ok() && price.status().code() == Code::kInvalidArgument &&

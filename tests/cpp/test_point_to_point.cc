@@ -28,7 +28,7 @@ using testing::Style;
 using testing::Team;
 using testing::ValuesOf;
 
-constexpr int64_t kLarge = 20001;   // int32 values: announced
+constexpr int64_t kLarge = 20001;   // int32 values: sent by rendezvous
 
 std::string Shape(int64_t count) { return "int32[" + std::to_string(count) + "]"; }
 
@@ -90,7 +90,7 @@ Called Run(Team& team, Team::Program& program, int rank, size_t site, int32_t fi
   return called;
 }
 
-TEST(point_to_point_chain_of_exchanges) {
+TEST(point_to_point_chain_of_sendrecv_completes) {
   for (Style style : testing::kStyles) {
     for (int64_t count : {int64_t{3}, kLarge}) {
       const int ranks = 5;
@@ -117,7 +117,7 @@ TEST(point_to_point_chain_of_exchanges) {
   }
 }
 
-TEST(point_to_point_exchange_of_other_sizes_meets_messages) {
+TEST(point_to_point_sendrecv_matches_send_and_recv_of_other_sizes) {
   for (Style style : testing::kStyles) {
     Team team(style, 2);
     team.SetOption("chunk_bytes", "4096");
@@ -138,9 +138,8 @@ TEST(point_to_point_exchange_of_other_sizes_meets_messages) {
   }
 }
 
-TEST(point_to_point_around_a_ring_one_after_the_other) {
-  // Each rank sends its data on only after the previous one has sent all of its own: encoded, in more chunks than may
-  // be held.
+TEST(point_to_point_ring_in_sequence_completes_within_its_memory) {
+  // Each rank sends only after the previous rank has sent all of its data, encoded in more chunks than a rank may hold.
   for (Style style : testing::kStyles) {
     const int ranks = 3;
     Team team(style, ranks);
@@ -160,7 +159,7 @@ TEST(point_to_point_around_a_ring_one_after_the_other) {
   }
 }
 
-TEST(point_to_point_to_oneself) {
+TEST(point_to_point_rank_sends_to_itself) {
   for (Style style : testing::kStyles) {
     for (int64_t count : {int64_t{0}, int64_t{4}, kLarge}) {
       for (const char* codec : {"raw", "lossless"}) {
@@ -184,7 +183,7 @@ TEST(point_to_point_to_oneself) {
   }
 }
 
-TEST(point_to_point_from_anybody) {
+TEST(point_to_point_any_source_receives_in_order_of_each_sender) {
   for (Style style : testing::kStyles) {
     for (int64_t count : {int64_t{2}, kLarge}) {
       const int ranks = 4, messages = 12;
@@ -224,7 +223,7 @@ bool MayBeDone(const OpSpec& spec, const Status& status) {
   return status.ok() && spec.collective == Collective::kSend;
 }
 
-TEST(point_to_point_mismatch_names_both) {
+TEST(point_to_point_mismatch_names_both_calls) {
   for (Style style : testing::kStyles) {
     Team team(style, 2);
     Team::Program program = team.Compile([&](int rank) {
@@ -267,14 +266,14 @@ void CheckDeadlock(const OpSpec& first, const OpSpec& second) {
   });
 }
 
-TEST(point_to_point_deadlocks_are_named) {
+TEST(point_to_point_deadlock_is_reported) {
   CheckDeadlock(Recv(1, 3), Recv(0, 3));
   CheckDeadlock(Send(1, kLarge), Send(0, kLarge));
   CheckDeadlock(Send(1, kLarge, 1), Recv(0, kLarge, 2));
   CheckDeadlock(Both(1, 3, 0, 1, 3, 5), Recv(0, 3, 8));
 }
 
-TEST(point_to_point_nothing_is_certain_with_several_threads) {
+TEST(point_to_point_no_deadlock_is_reported_with_several_threads) {
   // Both ranks wait in a receive for longer than a probe takes. Then each rank sends the message that the other waits
   // for.
   Team team(Style::kProcesses, 2);
@@ -295,7 +294,7 @@ TEST(point_to_point_nothing_is_certain_with_several_threads) {
   });
 }
 
-TEST(point_to_point_who_is_only_slow_is_waited_for) {
+TEST(point_to_point_waits_for_a_late_rank) {
   Team team(Style::kProcesses, 3);
   for (int rank : {0, 1, 2}) team.EngineOf(rank).SetCallsOneByOne([] { return true; });
   // Rank 0 waits for 1, 1 for 2, and 2 comes late.
@@ -312,7 +311,7 @@ TEST(point_to_point_who_is_only_slow_is_waited_for) {
   });
 }
 
-TEST(point_to_point_who_goes_on_slowly_is_waited_for) {
+TEST(point_to_point_waits_while_messages_keep_arriving) {
   // Rank 0 has called all receives. Each message comes well within the deadline of the last one, but all together take
   // much longer than it.
   constexpr int kMessages = 8;
@@ -339,7 +338,7 @@ TEST(point_to_point_who_goes_on_slowly_is_waited_for) {
 
 // ---- The matching itself -----------------------------------------------------------------
 
-TEST(point_to_point_matching_in_any_order) {
+TEST(point_to_point_matching_follows_mpi_rules_in_any_order) {
   // Messages arrive in random order, before and after their receives are posted: each receive gets its own message,
   // with the matching rules of MPI.
   std::mt19937 random(7);

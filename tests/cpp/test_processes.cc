@@ -31,7 +31,7 @@ void End(pid_t pid, bool ask) {
   CHECK_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | (ask ? 0 : WNOWAIT)), 0);
 }
 
-TEST(peers_of_this_host_that_die) {
+TEST(failure_detector_finds_dead_processes_of_this_host) {
   const pid_t pids[] = {Fork(), Fork(), Fork()};
   Peers peers;
   std::vector<SystemProcess> processes = {{getpid(), StartTimeOf(getpid())}, {}};
@@ -52,7 +52,7 @@ TEST(peers_of_this_host_that_die) {
   CHECK(peers.FindDead() == std::vector<int>({4}));
 }
 
-TEST(peers_that_say_why_they_end) {
+TEST(failure_detector_keeps_the_first_reason) {
   Peers peers;
   peers.SetProcesses({{}, {getpid(), 1}});   // an earlier process that had this pid
   const Status boom(Code::kUnavailable, "RuntimeError: boom");
@@ -67,7 +67,7 @@ TEST(peers_that_say_why_they_end) {
   CHECK_EQ(peers.failed().size(), 1);
 }
 
-TEST(forked_children_know_that_they_are) {
+TEST(forked_child_is_detected) {
   WatchForks();
   WatchForks();
   CHECK(!IsForkedChild());
@@ -91,7 +91,7 @@ struct sigaction Install(const struct sigaction& action) {
   return before;
 }
 
-TEST(interrupts_are_counted_beside_their_handlers) {
+TEST(interrupts_are_counted_and_reach_their_handlers) {
   struct sigaction ignored = {}, plain = {}, informed = {};
   ignored.sa_handler = SIG_IGN;
   plain.sa_handler = Handle;

@@ -22,7 +22,7 @@ Floats Ramp(int64_t count) {
 }
 
 // Golden encodings: ten values, and stochastic rounding of one block and three more values.
-TEST(quantize_golden_bytes) {
+TEST(quantize_keeps_its_golden_bytes) {
   const char* const few[] = {"923cc1d6eb00152a3f54697e", "a53e2d3e5f6071", "1040401010",
                              "78f1ece400646c71747779", "71f4f2ee006e7274767878"};
   const char* const more[] = {
@@ -36,7 +36,7 @@ TEST(quantize_golden_bytes) {
   }
 }
 
-TEST(quantize_random_bits_are_those_of_philox) {
+TEST(quantize_random_bits_equal_philox) {
   const RandomKey key = {0x123456789abcdef0, 77, 0xffffffff};
   std::vector<uint16_t> room(2000 + kRandomRoom);
   for (int64_t first : {int64_t{0}, int64_t{5}, int64_t{1} << 35, (int64_t{8} << 32) - 20}) {
@@ -80,7 +80,7 @@ Coded Code(const quantize::Kernels& kernels, int format, int block, const Floats
   return encoded;
 }
 
-TEST(quantize_all_instruction_sets_agree) {
+TEST(quantize_returns_equal_bits_on_all_instruction_sets) {
   const auto tables = quantize::RunnableKernels();
   std::vector<uint16_t> room(4097 + kRandomRoom);
   const uint16_t* random = RandomBits({1, 2, 3}, 3, 4097, room.data());
@@ -125,7 +125,7 @@ TEST(quantize_rounds_to_nearest_even) {
         (Floats{57344, 1, 1.5f, 0x1p-16f, 0, -0x1p-15f}));
 }
 
-TEST(quantize_fp8_holds_all_its_values) {
+TEST(quantize_fp8_represents_all_its_values_exactly) {
   struct Fp8 { const char* name; int mantissa, bias, most; };
   for (const Fp8& f : {Fp8{"fp8_e4m3", 3, 7, 0x7e}, Fp8{"fp8_e5m2", 2, 15, 0x7b}}) {
     Floats values;
@@ -142,7 +142,7 @@ TEST(quantize_fp8_holds_all_its_values) {
   }
 }
 
-TEST(quantize_stochastic_rounding) {
+TEST(quantize_stochastic_rounding_is_unbiased_and_keyed) {
   for (const char* name : {"int8", "int4", "int2"}) {
     const std::string spec = std::string(name) + ":rounding=stochastic";
     CheckKeys(spec);
@@ -157,14 +157,14 @@ TEST(quantize_stochastic_rounding) {
   CheckCutting("int8:block=256,rounding=stochastic", 256);
 }
 
-TEST(quantize_flushed_subnormals_change_nothing) {
+TEST(quantize_ignores_the_threads_flush_to_zero_mode) {
   for (const char* name : kNames) CheckFlushing(name);
   for (const char* name : {"int8", "int4", "int2"}) {
     CheckFlushing(std::string(name) + ":rounding=stochastic");
   }
 }
 
-TEST(quantize_greatest_values_stay_finite) {
+TEST(quantize_keeps_the_largest_values_finite) {
   constexpr float kMaxValue = std::numeric_limits<float>::max();
   for (const char* name : kNames) {
     for (float value : {kMaxValue, -kMaxValue, 0x1.ffp127f, 0x1.fep127f, 0x1p127f, 0x1.02p126f}) {

@@ -227,7 +227,7 @@ std::vector<std::vector<T>> RandomSources(size_t sources, int64_t count, uint64_
   return values;
 }
 
-TEST(reduce_names) {
+TEST(reduce_op_names_parse) {
   for (int i = 0; i < kReduceOpCount; ++i) {
     const auto op = static_cast<ReduceOp>(i);
     CHECK(ParseReduceOp(Name(op)) == op);
@@ -237,7 +237,7 @@ TEST(reduce_names) {
   CHECK(!ParseReduceOp("").has_value());
 }
 
-TEST(reduce_check_reducible) {
+TEST(reduce_check_allows_each_op_for_the_right_dtypes) {
   const auto allowed = [](DType dtype) {
     std::string ops;
     for (int i = 0; i < kReduceOpCount; ++i) {
@@ -272,7 +272,7 @@ TEST(reduce_check_reducible) {
            Code::kInvalidArgument);
 }
 
-TEST(reduce_instruction_set) {
+TEST(reduce_kernels_cover_all_valid_dtypes_and_ops) {
   CHECK_EQ(std::string_view(RunnableKernels().back()->name), "generic");
   // float16 is combined as float; each other valid combination has a kernel.
   for (const Kernels* k : RunnableKernels()) {
@@ -298,7 +298,7 @@ TEST(reduce_matches_reference) {
   }
 }
 
-TEST(reduce_many_sources) {
+TEST(reduce_of_65_sources_matches_reference) {
   for (const Kernels* kernels : RunnableKernels()) {
     ForEachReducible([&](auto tag, DType dtype, ReduceOp op) {
       using T = typename decltype(tag)::type;
@@ -308,7 +308,7 @@ TEST(reduce_many_sources) {
   }
 }
 
-TEST(reduce_mean) {
+TEST(reduce_mean_matches_reference) {
   for (const Kernels* kernels : RunnableKernels()) {
     ForEachReducible([&](auto tag, DType dtype, ReduceOp op) {
       using T = typename decltype(tag)::type;
@@ -325,7 +325,7 @@ TEST(reduce_mean) {
   }
 }
 
-TEST(reduce_into_a_source_and_unaligned) {
+TEST(reduce_accepts_a_source_as_target_and_unaligned_memory) {
   for (const Kernels* kernels : RunnableKernels()) {
     ForEachReducible([&](auto tag, DType dtype, ReduceOp op) {
       using T = typename decltype(tag)::type;
@@ -343,7 +343,7 @@ TEST(reduce_into_a_source_and_unaligned) {
   }
 }
 
-TEST(reduce_same_source_twice) {
+TEST(reduce_accepts_the_same_source_several_times) {
   std::vector<float> values(3000);
   uint64_t seed = 1;
   for (float& v : values) v = RandomValue<float>(seed);
@@ -357,7 +357,7 @@ TEST(reduce_same_source_twice) {
   }
 }
 
-TEST(reduce_empty_touches_nothing) {
+TEST(reduce_of_no_values_accesses_no_memory) {
   const void* sources[] = {nullptr, nullptr};
   Reduce(DType::kFloat32, ReduceOp::kSum, nullptr, sources, 0, 2);
   Reduce(DType::kBFloat16, ReduceOp::kSum, nullptr, {sources, 1}, 0);
@@ -383,7 +383,7 @@ std::vector<T> SpecialReals() {
           Limits::denorm_min(), -Limits::denorm_min(), T(1) / 3};
 }
 
-TEST(reduce_special_values) {
+TEST(reduce_of_special_values_matches_reference) {
   for (const Kernels* kernels : RunnableKernels()) {
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax}) {
       CheckAgainstReference(*kernels, DType::kFloat32, op, Pairs(SpecialReals<float>()), 1, 0,
@@ -407,7 +407,7 @@ TEST(reduce_special_values) {
 }
 
 // Random bit patterns, including NaNs of all kinds, infinities and subnormals.
-TEST(reduce_identical_bits_on_all_instruction_sets) {
+TEST(reduce_returns_equal_bits_on_all_instruction_sets) {
   ForEachReducible([&](auto tag, DType dtype, ReduceOp op) {
     using T = typename decltype(tag)::type;
     constexpr int64_t kCount = 10007;
@@ -486,7 +486,7 @@ void CheckNarrowed(const Kernels& k, const char* what, const std::vector<uint16_
   }
 }
 
-TEST(reduce_bfloat16_beyond_floats_on_the_way) {
+TEST(reduce_of_bfloat16_survives_partial_sums_beyond_float32) {
   constexpr uint16_t kLarge = 0x7f62, kMaxValue = 0x7f7f, kInfinity = 0x7f80, kSign = 0x8000;   // 3.0e38
   const auto reduced = [](const Kernels& k, std::vector<uint16_t> values, int64_t divisor) {
     std::vector<std::vector<uint16_t>> rows;

@@ -17,7 +17,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kMaxValue = std::numeric_limits<float>::max();
 
-TEST(lost_of_floats) {
+TEST(residual_of_floats_is_the_compression_error) {
   const std::vector<float> values = {3, -1, kInfinity, 5, kNan, kMaxValue, -kMaxValue, kMaxValue, 0};
   const std::vector<float> decoded = {2.5, 1, 1, kInfinity, 0, 0, kMaxValue, 0, -0.0f};
   const std::vector<float> before = {10, 10, 10, 10, 10, 10, 10, kMaxValue, 0};
@@ -33,7 +33,7 @@ TEST(lost_of_floats) {
   CHECK(lost == std::vector<float>({10.5, 8, 10, 10, 10, kMaxValue, 10, 0, 0}));
 }
 
-TEST(lost_of_half_types) {
+TEST(residual_of_half_types_is_the_compression_error) {
   const std::vector<Float16> values = {ToFloat16(3.0f), ToFloat16(65504.0f), ToFloat16(kInfinity)};
   const std::vector<Float16> decoded = {ToFloat16(2.5f), ToFloat16(1.0f), ToFloat16(0.0f)};
   std::vector<Float16> lost(3);
@@ -49,7 +49,7 @@ TEST(lost_of_half_types) {
   CHECK_EQ(ToFloat(sums[1]), 0.25f);
 }
 
-TEST(lost_is_the_same_on_all_instruction_sets) {
+TEST(residual_has_equal_bits_on_all_instruction_sets) {
   std::mt19937_64 random(1);
   std::vector<double> values(3001), decoded(3001), before(3001), got(3001), expected(3001);
   for (auto* vector : {&values, &decoded, &before}) {

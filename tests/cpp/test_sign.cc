@@ -19,7 +19,7 @@ Floats Ramp(int64_t count) {
 }
 
 // Golden encodings.
-TEST(sign_golden_bytes) {
+TEST(sign_codecs_keep_their_golden_bytes) {
   CHECK_EQ(Hex(EncodeFloats("onebit", Ramp(21))), "cdcc9c3f000040bf073800");
   CHECK_EQ(Hex(EncodeFloats("ternary", Ramp(21), {1, 2, 3}, 5)), "0000284000304004151c");
   CHECK_EQ(Hex(EncodeFloats("ternary:rounding=nearest", Ramp(21))), "00002840404444040400");
@@ -59,7 +59,7 @@ Coded Code(const sign::Kernels& kernels, const Floats& values, const uint16_t* r
   return encoded;
 }
 
-TEST(sign_all_instruction_sets_agree) {
+TEST(sign_codecs_return_equal_bits_on_all_instruction_sets) {
   std::vector<uint16_t> room(4097 + kRandomRoom);
   const uint16_t* random = RandomBits({1, 2, 3}, 3, 4097, room.data());
   const auto tables = sign::RunnableKernels();
@@ -82,7 +82,7 @@ TEST(sign_all_instruction_sets_agree) {
   }
 }
 
-TEST(sign_onebit_keeps_both_means) {
+TEST(sign_onebit_preserves_the_means_of_both_signs) {
   CHECK(RoundTrip("onebit", {1, -2, 3, -4, 0}) ==
         (Floats{4.0f / 3, -3, 4.0f / 3, -3, 4.0f / 3}));
   CHECK(RoundTrip("onebit", {-1, -2}) == (Floats{-1.5f, -1.5f}));
@@ -91,7 +91,7 @@ TEST(sign_onebit_keeps_both_means) {
   CHECK(RoundTrip("onebit", Floats(2000, -kMaxValue)) == Floats(2000, -kMaxValue));
 }
 
-TEST(sign_ternary_rounds) {
+TEST(sign_ternary_rounds_to_nearest_or_without_bias) {
   CHECK(RoundTrip("ternary:rounding=nearest", {-4, 2, 2.01f, 1, -3}) == (Floats{-4, 0, 4, 0, -4}));
   CHECK(RoundTrip("ternary", {-4, 4, 0, -0.0f}) == (Floats{-4, 4, 0, 0}));
   CheckUnbiased("ternary", Gaussian(64), 0.07);
@@ -100,14 +100,14 @@ TEST(sign_ternary_rounds) {
   CheckCutting("ternary:block=256", 256);
 }
 
-TEST(sign_tbq_keeps_what_reaches_the_threshold) {
+TEST(sign_tbq_keeps_values_at_or_above_the_threshold) {
   const Floats decoded =
       RoundTrip("tbq:threshold=0.5", {0.5f, -0.5f, 0.499f, 7, -1e30f, 0, kNaN, kInfinity});
   CHECK(Floats(decoded.begin(), decoded.begin() + 6) == (Floats{0.5f, -0.5f, 0, 0.5f, -0.5f, 0}));
   CHECK(std::isnan(decoded[6]) && std::isnan(decoded[7]));
 }
 
-TEST(sign_flushed_subnormals_change_nothing) {
+TEST(sign_codecs_ignore_the_threads_flush_to_zero_mode) {
   for (const char* spec : {"onebit", "ternary", "ternary:rounding=nearest", "tbq",
                            "tbq:threshold=1e-30", "onebit:block=256", "ternary:block=256"}) {
     CheckFlushing(spec);

@@ -84,7 +84,7 @@ std::vector<int64_t> PlainTopK(const std::vector<float>& values, int64_t k) {
   return order;
 }
 
-TEST(codec_sparse_kernels_agree) {
+TEST(codec_sparse_kernels_return_equal_positions) {
   std::mt19937 random(4);
   Bytes values(3000 * 8 + 1);
   for (auto& b : values) b = static_cast<std::byte>(random());
@@ -115,7 +115,7 @@ TEST(codec_sparse_kernels_agree) {
   }
 }
 
-TEST(codec_topk_against_sorting) {
+TEST(codec_topk_selects_the_same_values_as_sorting) {
   for (std::string_view spec : {"topk", "topk:density=1e-06", "topk:density=0.3",
                                 "topk:density=1"}) {
     const Codec& codec = FindCodec(spec);
@@ -137,7 +137,7 @@ TEST(codec_topk_against_sorting) {
   }
 }
 
-TEST(codec_sparse_golden) {
+TEST(codec_sparse_keeps_golden_bytes) {
   const std::vector<float> values = {1, -3, 0.5f, 3, -2, 0, 3, 1};
   CHECK_EQ(Hex(Encode(FindCodec("topk:density=0.25"), values)),
            "00" "02000000" "01000300" "000040c0" "00004040");
@@ -163,7 +163,7 @@ TEST(codec_sparse_golden) {
   }
 }
 
-TEST(codec_sparse_hostile) {
+TEST(codec_sparse_decoder_refuses_invalid_bytes) {
   const std::vector<float> values = {1, -3, 0.5f, 3, -2, 0, 3, 1};
   for (std::string_view spec : {"topk:density=0.25", "dgc:density=0.25"}) {
     const Codec& codec = FindCodec(spec);
@@ -196,7 +196,7 @@ TEST(codec_sparse_hostile) {
   CHECK(Refused(FindCodec("topk:density=1"), code, 65537));
 }
 
-TEST(codec_dgc_count_within_limits) {
+TEST(codec_dgc_keeps_between_a_third_and_twice_the_density) {
   for (double density : {0.001, 0.01, 0.1}) {
     const Codec& codec = FindCodec("dgc:density=" + std::to_string(density));
     for (Kind kind : kKinds) {
@@ -227,7 +227,7 @@ TEST(codec_dgc_count_within_limits) {
   }
 }
 
-TEST(codec_randomk_places) {
+TEST(codec_randomk_positions_are_uniform_and_keyed) {
   const Codec& codec = FindCodec("randomk");
   const std::vector<float> ones(1000, 1.0f);
   const auto places = [&](uint64_t step, int64_t first) {
@@ -253,7 +253,7 @@ TEST(codec_randomk_places) {
   CHECK(*least > 40 - 5 * 7 && *most < 40 + 5 * 7);   // mean 40, standard deviation 6.3
 }
 
-TEST(codec_randomk_unbiased) {
+TEST(codec_randomk_mean_equals_the_values) {
   const Codec& codec = FindCodec("randomk:density=0.1,unbiased=true");
   const std::vector<float> values = Make(Kind::kGaussian, 105);   // parts of 9 and 10
   std::vector<double> mean(105);

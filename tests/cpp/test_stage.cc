@@ -238,7 +238,7 @@ constexpr Collective kAll[] = {
 constexpr Collective kMoves[] = {Collective::kBcast,   Collective::kAllgather, Collective::kGather,
                                  Collective::kScatter, Collective::kAlltoall,  Collective::kPermute};
 
-TEST(stage_gives_what_the_host_gives) {
+TEST(stage_returns_the_results_of_the_host) {
   for (Style style : kStyles) {
     for (Collective collective : kAll) {
       for (int ranks : {1, 3}) {
@@ -250,7 +250,7 @@ TEST(stage_gives_what_the_host_gives) {
   }
 }
 
-TEST(stage_sends_codes_of_a_size_that_varies) {
+TEST(stage_supports_variable_rate_codecs) {
   for (Style style : kStyles) {
     for (Collective collective : kMoves) {
       for (int ranks : {1, 2, 4}) {
@@ -266,14 +266,14 @@ TEST(stage_sends_codes_of_a_size_that_varies) {
   }
 }
 
-TEST(stage_takes_results_in_the_place_of_operands) {
+TEST(stage_supports_in_place_results) {
   for (Collective collective : {Collective::kBcast, Collective::kAllreduce, Collective::kScan, Collective::kBarrier}) {
     Compare(Style::kProcesses, {Spec(collective, 3, "raw"), 3, Leaves()}, 4096, /*in_place=*/true);
   }
   Compare(Style::kProcesses, {Spec(Collective::kBcast, 3, "lossless"), 3, Leaves()}, 4096, /*in_place=*/true);
 }
 
-TEST(stage_sends_messages) {
+TEST(stage_supports_sendrecv) {
   for (const char* codec : {"raw", "lossless"}) {
     OpSpec spec = Spec(Collective::kSendrecv, 3, codec);
     spec.ordered = true;
@@ -282,7 +282,7 @@ TEST(stage_sends_messages) {
   }
 }
 
-TEST(stage_sends_codes_and_not_their_room) {
+TEST(stage_sends_the_encoded_size_and_not_the_maximum) {
   constexpr int64_t kCount = 1 << 18;
   GpuTeam on(Style::kProcesses, 2, 256 << 10);
   CHECK_OK(on.Compile(Spec(Collective::kBcast, 2, "lossless")));
@@ -303,7 +303,7 @@ TEST(stage_sends_codes_and_not_their_room) {
   CHECK_EQ(on.gpus[0]->copied_bytes, 0);
 }
 
-TEST(stage_cuts_operands_alike_on_all_ranks) {
+TEST(stage_splits_operands_equally_on_all_ranks) {
   OpSpec spec = Spec(Collective::kAllgather, 2, "raw");
   Array in(DType::kFloat32, 1, 10000), out(DType::kFloat32, 2, 10000), small(DType::kFloat32, 1, 7),
       small_out(DType::kFloat32, 2, 7);
@@ -337,7 +337,7 @@ TEST(stage_cuts_operands_alike_on_all_ranks) {
   CHECK_EQ(CutIntoParts(spec, call, 4096).size(), 1u);
 }
 
-TEST(stage_refuses_what_it_does_not_do) {
+TEST(stage_refuses_unsupported_operations) {
   const auto refused = [](OpSpec spec) { return MakeStageSite(std::move(spec)).status(); };
   OpSpec spec = Spec(Collective::kAllreduce, 2, "lossless");
   CHECK_EQ(refused(spec).code(), Code::kUnimplemented);
@@ -368,7 +368,7 @@ TEST(stage_refuses_what_it_does_not_do) {
 }
 
 // A failure on one rank is reported on all ranks, and all memory is released.
-TEST(stage_fails_on_all_ranks) {
+TEST(stage_reports_a_fault_on_all_ranks) {
   using Fault = std::atomic<int> Faults::*;
   for (Style style : kStyles) {
     for (Fault fault : {&Faults::copy, &Faults::encode, &Faults::decode, &Faults::pinned, &Faults::code}) {
@@ -394,7 +394,7 @@ TEST(stage_fails_on_all_ranks) {
   }
 }
 
-TEST(stage_ends_at_the_deadline_when_a_rank_does_not_come) {
+TEST(stage_ends_at_the_deadline_if_a_rank_is_missing) {
   GpuTeam on(Style::kProcesses, 2);
   on.team.SetOption("timeout_seconds", "0.3");
   CHECK_OK(on.Compile(Spec(Collective::kBcast, 2, "lossless")));
@@ -405,7 +405,7 @@ TEST(stage_ends_at_the_deadline_when_a_rank_does_not_come) {
   CHECK(Contains(status, "rank 1 of 'world'"));
 }
 
-TEST(stage_tells_calls_on_gpus_from_those_on_hosts) {
+TEST(stage_reports_a_mix_of_gpu_and_host_calls) {
   GpuTeam on(Style::kProcesses, 2);
   on.team.SetOption("timeout_seconds", "20");
   CHECK_OK(on.Compile(Spec(Collective::kBcast, 2, "raw")));
@@ -421,7 +421,7 @@ TEST(stage_tells_calls_on_gpus_from_those_on_hosts) {
   CHECK(Contains(on_host, "mismatch"));
 }
 
-TEST(packed_codes_are_checked) {
+TEST(packed_codec_refuses_invalid_lengths) {
   const std::shared_ptr<const Codec> packed = MakePackedCodec(FindCodec("lossless"));
   CHECK_EQ(PackedBytes(FindCodec("lossless"), DType::kFloat32, -1), -1);
   Workspace workspace;

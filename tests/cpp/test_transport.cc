@@ -67,7 +67,7 @@ std::vector<Piece> Cut(Bytes* data, const std::vector<int64_t>& sizes) {
   return pieces;
 }
 
-TEST(pieces_copied_between_different_cuts) {
+TEST(pieces_are_copied_between_different_divisions) {
   Bytes from = Pattern(1000, 1);
   for (const std::vector<int64_t>& cut :
        {std::vector<int64_t>{1000}, {1, 999}, {0, 500, 0, 500, 0}, {300, 300, 300, 100}}) {
@@ -89,7 +89,7 @@ TEST(pieces_copied_between_different_cuts) {
   CHECK_EQ(TotalBytes({&nothing, 1}), 0);
 }
 
-TEST(local_small_payloads_come_along) {
+TEST(local_transport_sends_small_payloads_with_the_message) {
   Inbox inbox;
   LocalTransport local(3, &inbox);
   CHECK(!local.NeedsPolling());
@@ -117,7 +117,7 @@ TEST(local_small_payloads_come_along) {
   CHECK(!local.NeedsPolling());
 }
 
-TEST(local_large_payload_is_read_in_place_and_discarded) {
+TEST(local_transport_reads_large_payloads_in_place) {
   Inbox inbox;
   LocalTransport local(0, &inbox);
   const int64_t bytes = LocalTransport::kCopiedBytes + 1;
@@ -151,7 +151,7 @@ TEST(local_large_payload_is_read_in_place_and_discarded) {
   for (const Waiter& w : others) CHECK_EQ(w.calls, 1);
 }
 
-TEST(local_large_payload_is_pulled) {
+TEST(local_transport_pulls_large_payloads) {
   Inbox inbox;
   LocalTransport local(0, &inbox);
   const int64_t bytes = 1 << 20;
@@ -178,7 +178,7 @@ TEST(local_large_payload_is_pulled) {
   CHECK_EQ(sent_again.calls, 1);
 }
 
-TEST(local_answers_sent_from_a_callback_wait_for_the_next_poll) {
+TEST(local_transport_delivers_sends_of_a_callback_at_the_next_poll) {
   Inbox inbox;
   LocalTransport local(0, &inbox);
   Waiter sent;
@@ -194,7 +194,7 @@ TEST(local_answers_sent_from_a_callback_wait_for_the_next_poll) {
   for (uint32_t i = 0; i < 5; ++i) CHECK_EQ(inbox.arrivals[i].header.tag, i);
 }
 
-TEST(local_refuses_misuse_and_tells_waiting_senders_when_closed) {
+TEST(local_transport_refuses_misuse_and_fails_waiting_sends_when_closed) {
   Inbox inbox;
   auto local = std::make_unique<LocalTransport>(0, &inbox);
   Bytes data(1 << 20);
@@ -211,7 +211,7 @@ TEST(local_refuses_misuse_and_tells_waiting_senders_when_closed) {
   CHECK(waiting.status.code() == Code::kUnavailable);
 }
 
-TEST(credit_is_spent_taken_and_given_back) {
+TEST(credit_is_spent_received_and_returned) {
   Credit sender, receiver;
   sender.Grant({.bytes = 100, .messages = 4});
   receiver.Grant({.bytes = 100, .messages = 4});
@@ -251,7 +251,7 @@ TEST(credit_is_spent_taken_and_given_back) {
   CHECK(!none.IsDue());
 }
 
-TEST(credit_shrinks_with_the_number_of_processes) {
+TEST(credit_per_process_shrinks_with_the_number_of_processes) {
   const Credit::Amount granted{.bytes = 1 << 20, .messages = 512};
   for (int processes : {1, 2, 64}) CHECK(Credit::Share(granted, processes) == granted);
   const Credit::Amount many = Credit::Share(granted, 1024);
@@ -261,7 +261,7 @@ TEST(credit_shrinks_with_the_number_of_processes) {
   CHECK_EQ(Credit::Share({.bytes = 0, .messages = 0}, 2).messages, 0);
 }
 
-TEST(mpi_absent_is_an_error_that_says_what_to_do) {
+TEST(mpi_absent_returns_an_error_with_the_remedy) {
   const Result<const MpiLibrary*> library = MpiLibrary::Load();
   CHECK(!library.ok());
   CHECK(library.status().code() == Code::kUnavailable);

@@ -165,14 +165,14 @@ void CheckPromises(int ranks, const Settings& settings) {
   });
 }
 
-TEST(Ucx_KeepsTheInterfacesPromises) {
+TEST(ucx_keeps_the_transport_contract) {
   CheckPromises(2, {});
   CheckPromises(3, {.credit_bytes = 0, .small_credit = {.bytes = 0, .messages = 0}});
   CheckPromises(2, {.credit_bytes = 2 << 20, .small_credit = {.bytes = 4 * kKiB, .messages = 1}});
   CheckPromises(2, {.credit_bytes = 64 * kKiB, .small_credit = {.bytes = 160 * kKiB, .messages = 40}});
 }
 
-TEST(Ucx_SendsPayloadsOfOlderOperationsFirst) {
+TEST(ucx_sends_payloads_of_older_operations_first) {
   Team team(2, {.credit_bytes = 64 * kKiB * kKiB});
   if (!team.whole()) return;
   team.Run([](UcxTransport* transport, Node* node) {
@@ -182,12 +182,12 @@ TEST(Ucx_SendsPayloadsOfOlderOperationsFirst) {
   });
 }
 
-TEST(Ucx_KeepsThemThroughSharedMemory) {
+TEST(ucx_keeps_the_transport_contract_through_shared_memory) {
   CheckPromises(2, {.shares_memory = true});
   CheckPromises(3, {.credit_bytes = 0, .reads = getpid(), .shares_memory = true});
 }
 
-TEST(Ucx_KeepsThemWhereMemoryIsRead) {
+TEST(ucx_keeps_the_transport_contract_with_cross_memory_attach) {
   CheckPromises(2, {.reads = getpid()});
   CheckPromises(3, {.credit_bytes = 0, .reads = getpid()});
 }
@@ -221,7 +221,7 @@ struct Located {
   UcxTransport *a = nullptr, *b = nullptr;
 };
 
-TEST(Ucx_ReadsAPayloadWhereItLies) {
+TEST(ucx_reads_a_payload_in_place) {
   Located case_{getpid()};
   if (case_.b == nullptr) return;
   CHECK_EQ(case_.b->name(), "ucx+cma");
@@ -242,7 +242,7 @@ TEST(Ucx_ReadsAPayloadWhereItLies) {
   CHECK(!read({&case_.place, 1}, false));
 }
 
-TEST(Ucx_SendsWhatCannotBeReadAfterAll) {
+TEST(ucx_sends_a_payload_whose_read_failed) {
   Located case_{std::numeric_limits<pid_t>::max()};   // no process has that pid
   if (case_.b == nullptr) return;
   for (int times = 0; times < 2; ++times) {
@@ -264,7 +264,7 @@ TEST(Ucx_SendsWhatCannotBeReadAfterAll) {
   CHECK(case_.first.lost.empty() && case_.second.lost.empty());
 }
 
-TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
+TEST(ucx_read_fails_after_the_sender_cancelled) {
   const auto check = [](const std::function<void(UcxTransport*)>& give_up, bool ends) {
     Waiter pulled;   // completes at the latest when the transport ends
     Located case_{getpid()};
@@ -284,7 +284,7 @@ TEST(Ucx_ReadsNothingThatItsSenderHasGivenUp) {
   check([](UcxTransport* a) { a->Quiesce({Code::kUnavailable, "frozen"}); }, /*ends=*/false);
 }
 
-TEST(Ucx_EndsAReadThatWasPulledInstead) {
+TEST(ucx_pull_replaces_a_read) {
   Located case_{getpid()};
   if (case_.b == nullptr) return;
   const Transport::Reader read = case_.b->StartRead(case_.announced());
@@ -297,7 +297,7 @@ TEST(Ucx_EndsAReadThatWasPulledInstead) {
   CHECK(std::ranges::all_of(case_.into, [](std::byte each) { return each == std::byte{0}; }));
 }
 
-TEST(Ucx_TellsOfNewsByItsDescriptor) {
+TEST(ucx_event_descriptor_becomes_readable_for_messages) {
   Listener first, second;
   Team team(2, {}, {&first, &second});
   if (!team.whole()) return;
@@ -322,7 +322,7 @@ TEST(Ucx_TellsOfNewsByItsDescriptor) {
   CHECK(PollAll({b}, [&] { return second.messages == 2; }));
 }
 
-TEST(Ucx_DropsWhatLacksTheSecret) {
+TEST(ucx_drops_messages_without_the_secret) {
   Listener first, second, stranger;
   Team team(2, {}, {&first, &second});
   if (!team.whole()) return;
@@ -355,7 +355,7 @@ TEST(Ucx_DropsWhatLacksTheSecret) {
   CHECK_EQ(large.calls, 1);
 }
 
-TEST(Ucx_LosesWhoSendsWhatCannotBe) {
+TEST(ucx_marks_the_sender_of_invalid_messages_as_failed) {
   const auto check = [](const std::function<void(UcxTransport*)>& send) {
     Listener first, second;
     Team team(2, {}, {&first, &second});
@@ -431,11 +431,11 @@ void CheckGone(bool shares_memory) {
   CHECK_EQ(a->EarlyBytes(), 0);
 }
 
-TEST(Ucx_TellsWhenAPeerHasGone) {
+TEST(ucx_reports_an_ended_peer) {
   for (const bool shares_memory : {false, true}) CheckGone(shares_memory);
 }
 
-TEST(Ucx_GivesUpWhoIsSilent) {
+TEST(ucx_reports_a_silent_peer_after_the_timeout) {
   const auto timeout = testing::Scaled(std::chrono::milliseconds(200));
   Listener first, second, third;
   Team team(3, {.peer_timeout = timeout}, {&first, &second, &third});
@@ -462,7 +462,7 @@ TEST(Ucx_GivesUpWhoIsSilent) {
   CHECK(PollAll({a, b, c}, [&] { return third.lost == std::set<int>{0, 1}; }));
 }
 
-TEST(Ucx_DisconnectsFromAProcessThatTheGroupHasDropped) {
+TEST(ucx_disconnects_from_a_dropped_process) {
   Listener first, second, third;
   Team team(3, {}, {&first, &second, &third});
   if (!team.whole()) return;
@@ -487,7 +487,7 @@ TEST(Ucx_DisconnectsFromAProcessThatTheGroupHasDropped) {
   CHECK(second.lost.empty());
 }
 
-TEST(Ucx_TakesInAProcessLater) {
+TEST(ucx_connects_to_a_process_that_joins_later) {
   Listener first, second, third;
   Team team(2, {.grows = true}, {&first, &second});
   if (!team.whole()) return;
@@ -548,7 +548,7 @@ struct Transfer {
   Team team;
 };
 
-TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
+TEST(ucx_cancel_releases_memory_within_a_payload) {
   Transfer transfer(Bytes(32 * kKiB * kKiB, std::byte{1}), {.credit_bytes = 0});
   if (!transfer.Begin()) return;
   Bytes& into = transfer.into;
@@ -567,8 +567,8 @@ TEST(Ucx_GivesMemoryBackInTheMiddleOfAPayload) {
 
 const Status kFailed(Code::kAborted, "its operation has failed");
 
-TEST(Ucx_CancelsAPayloadThatNobodyHasAskedFor) {
-  for (const pid_t reads : {pid_t{0}, getpid()}) {   // only announced, and readable in place
+TEST(ucx_cancels_a_payload_without_a_request) {
+  for (const pid_t reads : {pid_t{0}, getpid()}) {   // with an RTS alone, and readable in place
     Located case_{reads};
     if (case_.b == nullptr) return;
     const Transport::Reader read = case_.b->StartRead(case_.announced());
@@ -598,9 +598,8 @@ TEST(Ucx_CancelsAPayloadThatNobodyHasAskedFor) {
   }
 }
 
-// A payload that was announced on request starts when there is credit again. The receiver learns of it from the first
-// fragment.
-TEST(Ucx_KeepsTheCreditOfWhatIsCancelledBeforeItsFirstFragment) {
+// A deferred eager payload starts when credit returns. The receiver learns of it from the first fragment.
+TEST(ucx_keeps_the_credit_of_a_payload_cancelled_before_its_first_fragment) {
   constexpr int64_t kCredit = kKiB * kKiB;
   Listener first, second;
   Team team(2, {.credit_bytes = kCredit}, {&first, &second});
@@ -645,7 +644,7 @@ TEST(Ucx_KeepsTheCreditOfWhatIsCancelledBeforeItsFirstFragment) {
   CHECK(first.lost.empty() && second.lost.empty());
 }
 
-TEST(Ucx_AcceptsWhatHasBeenReadAndIsCancelled) {
+TEST(ucx_accepts_a_cancellation_after_the_read) {
   Located case_{getpid()};
   if (case_.b == nullptr) return;
   const Transport::Reader read = case_.b->StartRead(case_.announced());
@@ -659,7 +658,7 @@ TEST(Ucx_AcceptsWhatHasBeenReadAndIsCancelled) {
   CHECK(case_.first.lost.empty() && case_.second.lost.empty());
 }
 
-TEST(Ucx_HoldsMemoryUntilItsFragmentsAreSent) {
+TEST(ucx_holds_memory_until_its_fragments_are_sent) {
   for (const bool resumes : {true, false}) {
     setenv("UCX_TCP_SNDBUF", "64k", 1);
     setenv("UCX_TCP_RCVBUF", "64k", 1);
@@ -694,7 +693,7 @@ TEST(Ucx_HoldsMemoryUntilItsFragmentsAreSent) {
 }
 
 // Later sends must not overtake messages in UCX's pending queue.
-TEST(Ucx_SendsInOrderWhereItHasToWait) {
+TEST(ucx_keeps_the_order_of_queued_messages) {
   setenv("UCX_TCP_SNDBUF", "64k", 1);
   setenv("UCX_TCP_RCVBUF", "64k", 1);
   Transfer transfer(Pattern(0, 1, 3, 32 * kKiB * kKiB), {.credit_bytes = 0});
@@ -706,7 +705,7 @@ TEST(Ucx_SendsInOrderWhereItHasToWait) {
   CHECK(transfer.receiver().MaxHeldBytes() <= UcxOutgoing::kFragmentBytes);
 }
 
-TEST(Ucx_FreezesWithTransfersUnderWay) {
+TEST(ucx_quiesces_with_transfers_in_flight) {
   Waiter sent, pulled;   // completed at the latest when their transports end
   Listener first, second;
   Team team(2, {}, {&first, &second});
@@ -734,7 +733,7 @@ TEST(Ucx_FreezesWithTransfersUnderWay) {
   }
 }
 
-TEST(Ucx_RefusesAWorldThatCannotBe) {
+TEST(ucx_refuses_invalid_process_numbers_and_addresses) {
   Listener nobody;
   for (const auto& [process, addresses] :
        std::vector<std::pair<int, std::vector<std::string>>>{{0, {}}, {2, {"a", "b"}}, {1, {"a", ""}}}) {

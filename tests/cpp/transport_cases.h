@@ -83,7 +83,7 @@ struct Node final : Receiver {
     arrival->payload.assign(payload.begin(), payload.end());
     arrival->announced = announced;
     if (announced.process < 0) {
-      CHECK(header.payload_bytes <= kEagerBytes);   // a small message beyond the credit is announced
+      CHECK(header.payload_bytes <= kEagerBytes);   // a small message beyond the credit uses a rendezvous
       CHECK_EQ(payload.size(), header.payload_bytes);
       if (header.iteration == kKept) transport->Keep(header.source_process, header.payload_bytes);
     }
@@ -221,8 +221,8 @@ inline void CheckExchange(Node* node, const std::vector<int64_t>& sizes,
   }
 }
 
-// Announced payloads that are pulled last first, or discarded. If there are more of them than MPI tags, some share a
-// tag and must not be mixed up. `early` of them are sent on credit. With `reads`, payloads of kLongBytes can be read in
+// Rendezvous payloads, pulled in reverse order or discarded. If they outnumber MPI tags, some share a tag and must not
+// be mixed up. `early` of them are sent on credit. With `reads`, payloads of kLongBytes can be read in
 // place.
 inline void CheckLatePulls(Node* node, int count, int early, bool reads = false) {
   constexpr int64_t kLongBytes = 100 << 10;

@@ -124,7 +124,7 @@ Bytes Codes(const std::string& spec) {
   return all;
 }
 
-TEST(CodecHandlersGiveTheCodecsBytes) {
+TEST(codec_handlers_return_the_codecs_bytes) {
   for (const char* spec : {"int8", "int4:rounding=stochastic", "ternary", "bf16",
                            "bf16:rounding=stochastic", "tbq"}) {
     const std::vector<float> values = Values();
@@ -159,7 +159,7 @@ TEST(CodecHandlersGiveTheCodecsBytes) {
   }
 }
 
-TEST(CodecHandlersAreFitForCommandBuffers) {
+TEST(codec_handlers_are_compatible_with_command_buffers) {
   for (const CodecHandler& handler : CodecHandlers()) {
     XLA_FFI_Metadata metadata = {};
     metadata.struct_size = XLA_FFI_Metadata_STRUCT_SIZE;
@@ -176,7 +176,7 @@ TEST(CodecHandlersAreFitForCommandBuffers) {
   }
 }
 
-TEST(CodecHandlersOnlyPutWorkOnTheStream) {
+TEST(codec_handlers_return_before_the_stream_ends) {
   const std::vector<float> values = Values();
   const OnGpu from(values.data(), 4 * values.size()), codes(Codes("int8").size());
   Own().stream.Push([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
@@ -187,7 +187,7 @@ TEST(CodecHandlersOnlyPutWorkOnTheStream) {
   CHECK(codes.Take() == Codes("int8"));
 }
 
-TEST(CodecHandlersRefuseWhatDoesNotFit) {
+TEST(codec_handlers_refuse_mismatched_buffers) {
   const OnGpu values(4 * kRows * kCount), codes(4 * kRows * kCount);
   const auto f32 = [&](std::vector<int64_t> shape) {
     return One(XLA_FFI_DataType_F32, values, std::move(shape));
@@ -223,7 +223,7 @@ TEST(CodecHandlersRefuseWhatDoesNotFit) {
   says(foreign, "GPU 7 has not been opened");
 }
 
-TEST(CudaRunsOnStreamsSaysWhichCodecsThereAre) {
+TEST(cuda_runs_on_streams_is_true_for_supported_codecs) {
   const auto runs = [](const char* spec, const char* dtype) {
     const Result<bool> found = CudaRunsOnStreams(spec, dtype);
     return CHECK_OK(found) && *found;

@@ -141,7 +141,7 @@ bool Holds(const Arrays& arrays, bool sum) {
 }
 
 // The handlers of both GPUs run at the same time, on a thread each. When they return, the results are complete.
-TEST(CudaHandlerReturnsWhenItIsOver) {
+TEST(cuda_handler_returns_after_the_results_are_complete) {
   Own();
   for (const bool sum : {true, false}) {
     Program program(sum ? "allreduce" : "bcast", sum ? "raw" : "lossless");
@@ -162,7 +162,7 @@ TEST(CudaHandlerReturnsWhenItIsOver) {
   }
 }
 
-TEST(CudaHandlerRefusesWhatItCannotRun) {
+TEST(cuda_handler_refuses_unopened_gpus_and_unsupported_codecs) {
   Arrays arrays(0);
   Program program("bcast", "raw");
   const Outcome foreign = program.Run(7, 21, arrays.operand, arrays.result);
@@ -187,7 +187,7 @@ TEST(CudaHandlerRefusesWhatItCannotRun) {
 }
 
 // A failure on one GPU is raised on both.
-TEST(CudaHandlerRaisesWhatFails) {
+TEST(cuda_handler_raises_a_fault_on_all_gpus) {
   Program program("bcast", "lossless");
   Arrays first(0), second(1);
   first.gpu->faults.encode = 1;
@@ -202,7 +202,7 @@ TEST(CudaHandlerRaisesWhatFails) {
 }
 
 // Must be the last test: it opens other GPUs.
-TEST(CudaHandlerTellsWhichGpuCouldNotBeOpened) {
+TEST(cuda_handler_names_the_gpu_that_could_not_be_opened) {
   Own();
   unsetenv("JAXCCOMP_FAKE_CUDA_BROKEN");
   const Status opened = OpenCudaDevices({{1, kFirstNumber}, {9, kFirstNumber + 1}});

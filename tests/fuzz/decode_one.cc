@@ -26,7 +26,7 @@ const std::vector<std::shared_ptr<const Codec>>& Codecs() {
   return codecs;
 }
 
-// Constant references with many exponents: as bfloat16 they resemble weights.
+// Constant delta bases with many exponents: as bfloat16 they resemble weights.
 std::vector<std::byte> References(size_t bytes) {
   std::vector<std::byte> made(bytes);
   for (size_t i = 0; i < bytes; ++i) {

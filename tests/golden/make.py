@@ -2,8 +2,8 @@
 
     python tests/golden/make.py
 
-Files that exist are never made again: the format they hold is a promise. A new codec, or a new
-version of a format, is a row below.
+Existing files are never overwritten, because later versions must decode them. A new codec, or a new
+version of a format, needs a row below.
 """
 
 import pathlib
@@ -45,7 +45,7 @@ ROWS = {
     "lz4": ("lz4", "int32", (300,), {}),
     "zfp": ("zfp:rate=12", "float32", (300,), {}),
 }
-# Encoded as a difference to values of their own.
+# Encoded as a difference to a delta base, which each has in its own file.
 WITH_REF = {
     "lossless_ref": ("lossless", "float32", (400,), {}),
     "int8_ref": ("int8", "float32", (100,), {}),
@@ -54,7 +54,7 @@ WITH_REF = {
     "delta_float32": ("delta", "float32", (3000,), {}),
     "delta_float16": ("delta", "float16", (5000,), {}),
 }
-# How far the reference is from the values; else a hundredth of their size.
+# The size of the difference, relative to the values; 0.01 for other rows.
 STEPS = {"delta_events": 1e-4, "delta_lanes": 3e-3, "delta_float16": 1e-3, "delta_float32": 1e-4}
 
 
@@ -67,7 +67,7 @@ def values(name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def main() -> None:
-    """Writes what is missing."""
+    """Writes the missing files."""
     assert ml_dtypes
     for name, (spec, dtype, shape, how) in (ROWS | WITH_REF).items():
         path = FOLDER / f"{name}.jccf"

@@ -29,7 +29,7 @@ NO_DEVICE = ranks.NO_DEVICE
 SECONDS = 540
 # Only these run under sanitizers, which slow kernels down a hundredfold.
 SANITIZED = ("int8", "onebit", "lossless", "stage")
-# A script is told to end this much before its limit, so that it ends by itself.
+# The limit passed to a script is this much shorter, so that it ends by itself.
 _MARGIN_SECONDS = 5
 
 # The commands of a part, or why it cannot run here. "{seconds}" in a command stands for its time

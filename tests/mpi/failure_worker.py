@@ -80,7 +80,7 @@ def raises_late(world):
 
 
 def raises_with_a_thread(world):
-    """Others are told at once, even if a thread keeps the failed rank's Python from exiting."""
+    """Other ranks get the error at once, even if a thread keeps the failed rank from exiting."""
     if world.rank == 2:
         threading.Thread(target=time.sleep, args=(10,)).start()
         raise RuntimeError("boom")
@@ -132,7 +132,7 @@ def survives_twice(world):
 
 
 def interrupted(world):
-    """Ctrl-C ends a wait for a peer, and other ranks are told which rank was interrupted."""
+    """Ctrl-C ends a wait for a peer; the errors of other ranks name the interrupted rank."""
     from mpi4py import MPI
 
     group = world.duplicate("group")

@@ -294,7 +294,7 @@ def publisher_dies(world):
 
 
 def corrupted(world):
-    """After a corrupted reference, all get the next version in full."""
+    """After one receiver's delta base is corrupted, all get the next version in full."""
     if world.rank == 0:
         with sync.Publisher(weights(0)) as publisher:
             publish(world, publisher, pause=0.2)

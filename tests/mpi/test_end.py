@@ -28,7 +28,7 @@ TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
         pytest.param("leave_dropped", TWO_DEVICES, marks=pytest.mark.slow),
     ],
 )
-def test_end(case, env, tmp_path):
+def test_program_ends_without_a_deadline(case, env, tmp_path):
     # No rank ended by a deadline, or by the time limit of ranks that end.
     env = LIMITS | env | {"JAXCCOMP_TEST_FOLDER": str(tmp_path)}
     done = in_time([WORKER, case], env)
@@ -43,7 +43,7 @@ def in_time(program, env=LIMITS):
     return done
 
 
-def test_end_after_an_uncaught_exception():
+def test_program_ends_after_an_uncaught_exception():
     done = in_time([WORKER, "leave_failed"])
     assert done.error == "exit status 1" and "RuntimeError: on purpose" in done.output
     assert "rank 0 was told at once" in done.output, done.output

@@ -26,12 +26,12 @@ def run(ranks, program, *arguments):
     return done.output
 
 
-def test_hello_bcast():
+def test_hello_bcast_prints_the_roots_values():
     output = run(3, ROOT / "examples/hello_bcast.py")
     assert output.count("now has [42. 42. 42.]") == 3
 
 
-def test_jax_collectives_under_mpiexec():
+def test_jax_collectives_example_reduces_the_loss():
     output = run(2, ROOT / "examples/jax_collectives.py")
     found = re.findall(r"2 devices, (\w+): loss ([\d.]+) -> ([\d.]+)", output)
     assert [codec for codec, *_ in found] == ["raw", "int8"]
@@ -87,15 +87,14 @@ SHORT = ["--epochs", "4", "--width", "64"]
         pytest.param(DATA_PARALLEL[1], "topk:density=0.05", (8, 20), marks=pytest.mark.slow),
     ],
 )
-def test_data_parallel(program, codec, ratio):
+def test_data_parallel_examples_learn_with_fewer_bytes(program, codec, ratio):
     options = [] if codec == "int8" else ["--codec", codec]  # int8 is the default
     check(run(2, ROOT / "examples" / program, *SHORT, *options), codec, ratio)
 
 
 @pytest.mark.slow
 @needs_demo
-def test_error_feedback_is_what_makes_few_values_enough():
-    """Without error feedback, the dropped values are missing and the loss is higher."""
+def test_topk_without_error_feedback_has_a_higher_loss():
     program = ROOT / "examples" / DATA_PARALLEL[0]
     options = [*SHORT, "--codec", "topk:density=0.002"]
     kept = table(run(2, program, *options))["topk:density=0.002"]
@@ -112,7 +111,7 @@ def test_error_feedback_is_what_makes_few_values_enough():
         (["--codec", "int8", "--top", "2", "--experts", "2"], "int8", (3.4, 4)),
     ],
 )
-def test_moe(options, codec, ratio):
+def test_moe_example_learns_with_fewer_bytes(options, codec, ratio):
     output = run(2, ROOT / "examples/moe_alltoall.py", *SHORT, *options)
     for row in check(output, codec, ratio):
         assert 0 <= row["dropped"] < 0.3, output
@@ -123,7 +122,7 @@ def test_moe(options, codec, ratio):
 @pytest.mark.parametrize(
     "ranks,options,ratio", [(2, [], (1.9, 2.1)), (3, ["--codec", "int8"], (2.5, 4))]
 )
-def test_dlrm(ranks, options, ratio):
+def test_dlrm_example_learns_with_fewer_bytes(ranks, options, ratio):
     """With seven tables on three ranks, one rank has more than the others."""
     tables = ["--tables", "7"] if ranks == 3 else []
     output = run(ranks, ROOT / "examples/dlrm.py", *SHORT, *options, *tables)
@@ -132,8 +131,7 @@ def test_dlrm(ranks, options, ratio):
 
 @pytest.mark.slow
 @needs_demo
-def test_tensor_pipeline():
-    """Any division of layers and of their products among ranks learns the same."""
+def test_tensor_pipeline_learns_the_same_for_any_division():
     small = ["--epochs", "2", "--steps", "8", "--width", "64", "--features", "32"]
     small += ["--depth", "2", "--micro-batches", "2"]
     program = ROOT / "examples/tensor_pipeline.py"
@@ -157,7 +155,7 @@ def test_tensor_pipeline():
 
 @pytest.mark.slow
 @needs_demo
-def test_byte_transformer():
+def test_byte_transformer_learns_with_fewer_bytes():
     options = ["--epochs", "2", "--features", "32", "--steps", "40"]
     output = run(2, ROOT / "examples/byte_transformer.py", *options)
     check(output, "int8", (3.4, 4), accuracy=0.2)
@@ -168,7 +166,7 @@ def test_byte_transformer():
 @pytest.mark.parametrize(
     "options,less", [(["--codec", "int4"], 60), (["--form", "streaming"], 35), (SPARSE, 400)]
 )
-def test_diloco(options, less):
+def test_diloco_example_saves_bytes_and_keeps_ranks_equal(options, less):
     """Outer steps save at least the promised bytes, and all ranks end with equal parameters."""
     small = ["--features", "32", "--depth", "1", "--length", "32", "--batch", "8"]
     few = ["--every", "10", "--outer-steps", "4"]
@@ -183,7 +181,7 @@ def test_diloco(options, less):
 
 @pytest.mark.slow
 @needs_demo
-def test_moe_has_the_gradients_of_one_program_with_all_experts():
+def test_moe_gradients_equal_one_program_with_all_experts():
     output = run(2, pathlib.Path(__file__).with_name("moe_worker.py"), str(ROOT / "examples"))
     assert output.count("equal") == 2
 
@@ -191,8 +189,7 @@ def test_moe_has_the_gradients_of_one_program_with_all_experts():
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("optax"), reason="needs the extra 'optim'")
 @pytest.mark.parametrize("trainers", [1, 2])
-def test_weight_sync(trainers):
-    """The policy improves with weights that the actors receive from the trainers."""
+def test_weight_sync_improves_the_policy_with_received_weights(trainers):
     output = run(4, ROOT / "examples/weight_sync.py", "--trainers", str(trainers))
     first, last, ratio, behind = map(
         float,
@@ -224,7 +221,7 @@ def run_on(bed, program, *arguments):
     return done.stdout, bed.received_bytes() - before
 
 
-def test_hello_bcast_between_hosts(bed):
+def test_hello_bcast_works_between_hosts(bed):
     output, _ = run_on(bed, "hello_bcast.py")
     assert output.count("now has [42. 42. 42.]") == 2
 
@@ -238,7 +235,7 @@ def test_hello_bcast_between_hosts(bed):
         ("moe_alltoall.py", ["--features", "64"], "bf16|lossless", (2.2, 6)),
     ],
 )
-def test_between_hosts(bed, program, arguments, codec, ratio):
+def test_compression_makes_examples_faster_between_hosts(bed, program, arguments, codec, ratio):
     """On slow links fewer bytes take less time; the printed bytes match the links' counters."""
     arguments = ["--epochs", "3", "--batch", "48", *arguments]
     output, received = run_on(bed, program, *arguments)

@@ -22,7 +22,7 @@ LIMITS = {"JAXCCOMP_TIMEOUT_SECONDS": f"{patience.seconds(40):g}"}
         pytest.param("raises_with_a_thread", marks=pytest.mark.slow),
     ],
 )
-def test_an_exception_is_told_to_all(case):
+def test_exception_of_one_rank_raises_on_all_ranks(case):
     done = launch.run(3, [WORKER, case], env=LIMITS, timeout_seconds=patience.seconds(80))
     assert done.error == "exit status 1", done.output
     assert done.output.count("was told") == 2, done.output
@@ -39,7 +39,7 @@ GOING_ON = {
 
 
 @pytest.mark.parametrize("cases", together(*GOING_ON))
-def test_others_go_on(cases):
+def test_other_ranks_notice_interrupts_and_survive_forks_and_late_exits(cases):
     done = launch.run(
         3, [WORKER, ",".join(cases)], env=LIMITS, timeout_seconds=patience.seconds(80)
     )
@@ -48,7 +48,7 @@ def test_others_go_on(cases):
     assert done.output.count("goes on") == sum(map(GOING_ON.get, cases)), done.output
 
 
-def test_who_is_missing_in_a_split_is_named():
+def test_rank_missing_in_split_is_named():
     arguments = [WORKER, "split_alone", f"{patience.seconds(0.5):g}"]
     done = launch.run(3, arguments, env=LIMITS, timeout_seconds=patience.seconds(80))
     assert not done.error, done.output
@@ -71,7 +71,7 @@ def run_with_survivors(arguments, *, ranks=3, shell=False):
     "how,shell,mpi4py",
     [("exits", False, False), ("exits", True, True), ("is_killed", True, False)],
 )
-def test_a_death_is_noticed_and_survivors_end(how, shell, mpi4py):
+def test_survivors_notice_a_killed_rank_and_exit(how, shell, mpi4py):
     program = [WORKER, "vanishes", how]
     if mpi4py:  # which then finalises MPI
         code = "import runpy, sys; from mpi4py import MPI; sys.argv = sys.argv[1:]; "
@@ -82,12 +82,12 @@ def test_a_death_is_noticed_and_survivors_end(how, shell, mpi4py):
 
 
 @pytest.mark.slow
-def test_survivors_agree():
+def test_survivors_shrink_and_agree_twice():
     output, _ = run_with_survivors([WORKER, "survives_twice"], ranks=4)
     assert output.count("was told") == 2, output
 
 
-def test_processes_that_ranks_start_are_no_ranks():
+def test_child_processes_of_ranks_are_no_ranks():
     """multiprocessing workers and other helpers get an error or work alone; ranks continue."""
     worker = str(pathlib.Path(__file__).with_name("helpers_worker.py"))
     done = launch.run(2, [worker], env=LIMITS, timeout_seconds=patience.seconds(100))

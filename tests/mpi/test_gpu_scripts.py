@@ -27,7 +27,7 @@ def lines(tmp_path, name, *arguments):
     return found
 
 
-def test_collectives(tmp_path):
+def test_collectives_script_returns_right_values_without_a_gpu(tmp_path):
     """Without a GPU, nvCOMP's codecs are skipped; other results are right."""
     rows = lines(tmp_path, "collectives", "--ranks", "1,2", "--mib", "1", "--counts", "1003")
     axis = [row for row in rows if "backend" in row]
@@ -45,7 +45,7 @@ def test_collectives(tmp_path):
     assert all("nvcomp" in row["codec"] for row in rows if "not_run" in row)
 
 
-def test_several_processes_of_a_training(tmp_path):
+def test_accdp_script_measures_several_processes(tmp_path):
     arguments = ("--models", "tiny", "--counts", "1,2", "--rounds", "1", "--step-seconds", "0.3")
     *times, row = lines(tmp_path, "accdp", "--allreduce-mib", "1", *arguments)
     assert {(each["codec"], each["algorithm"]) for each in times} >= {
@@ -66,7 +66,7 @@ def test_several_processes_of_a_training(tmp_path):
     assert "MPS shares GPUs" in cases["2 processes, MPS"]["not_measured"]
 
 
-def test_a_broadcast_over_a_slow_link(tmp_path):
+def test_broadcast_script_measures_codecs_over_a_slow_link(tmp_path):
     if reason := network.why_not():
         pytest.skip(reason)
     rows = lines(tmp_path, "broadcast", "--mib", "4", "--cases", "2@0.5gbit")

@@ -33,7 +33,7 @@ TOGETHER = [("groups,spaces,refusals,freed", 4)]
         ("disagreement", 4),
     ],
 )
-def test_join(cases, ranks):
+def test_processes_join_groups_or_are_refused(cases, ranks):
     with contextlib.ExitStack() as stack:
         needed = {"distributed": 1, "disagreement": 2}.get(cases, 0)
         numbers = [str(stack.enter_context(ports.reserved())) for _ in range(needed)]
@@ -41,7 +41,7 @@ def test_join(cases, ranks):
     assert not done.error, done.output
 
 
-def test_a_launcher_of_another_mpi_is_named(monkeypatch):
+def test_launcher_of_another_mpi_raises_an_error_that_names_it(monkeypatch):
     """An error instead of an abort, before anything is sent."""
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "2")
@@ -63,7 +63,7 @@ SLURM = {
 }
 
 
-def test_an_error_under_slurm_names_what_joins_processes_without_mpi():
+def test_error_under_slurm_names_the_options_to_join_without_mpi():
     env = {k: v.replace("{rank}", "0") for k, v in SLURM.items()}
     code = "import jaxccomp; jaxccomp.init()"
     done = subprocess.run(

@@ -12,7 +12,7 @@ WORKER = str(pathlib.Path(__file__).with_name("late_payload_worker.py"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("milliseconds", [151])
-def test_late_payload(milliseconds):
+def test_late_payload_does_not_overwrite_reused_memory(milliseconds):
     # The deadline and the work after it take less than half of the time that a rank is stopped.
     env = {"JAXCCOMP_TIMEOUT_SECONDS": "2"}
     arguments = [WORKER, str(milliseconds), f"{patience.seconds(3.5):.1f}"]

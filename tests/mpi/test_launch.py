@@ -18,11 +18,11 @@ FILES = [
     "test_messages.py",
     "test_stress_mpi.py",
     "test_mpi_backend.py",
-    "test_reference.py",
+    "test_delta_base.py",
     "test_errors.py",
     "test_optim_mpi.py",
     "test_outer_mpi.py",
-    "test_bad_steps_mpi.py",
+    "test_nonfinite_mpi.py",
     "test_toolkit_mpi.py",
     "test_handles_mpi.py",
     "test_custom_schedules_mpi.py",
@@ -31,7 +31,7 @@ FILES = [
     "test_mpi4jax_mpi.py",
 ]
 # These compile much, and do not depend on the number of ranks.
-ON_TWO_RANKS = ("test_outer_mpi.py", "test_bad_steps_mpi.py", "test_toolkit_mpi.py")
+ON_TWO_RANKS = ("test_outer_mpi.py", "test_nonfinite_mpi.py", "test_toolkit_mpi.py")
 # The same; `make test-all` runs them on all numbers of ranks.
 SELDOM_ON_OTHERS = ("test_optim_mpi.py", "test_custom_schedules_mpi.py", "test_mpi4jax_mpi.py")
 # Tests that depend on the number of ranks.
@@ -76,7 +76,7 @@ def run(ranks, folder, files, *, timeout_seconds, transport="auto"):
     "ranks",
     [pytest.param(1, marks=pytest.mark.slow), 2, 3, pytest.param(4, marks=pytest.mark.slow)],
 )
-def test_every_rank(ranks, tmp_path):
+def test_every_rank_passes_the_rank_tests(ranks, tmp_path):
     left_out = ON_TWO_RANKS if ALL else ON_TWO_RANKS + SELDOM_ON_OTHERS
     left_out = () if ranks == 2 else left_out
     names = ON_THREE_RANKS if ranks == 3 and not ALL else FILES
@@ -98,7 +98,7 @@ def test_every_rank(ranks, tmp_path):
     ],
 )
 @pytest.mark.slow
-def test_ranks_over_ucx(ranks, files, tmp_path):
+def test_rank_tests_pass_over_ucx(ranks, files, tmp_path):
     """MPI starts and joins the ranks; UCX is the engine's transport."""
     files = [HERE / "ranks" / name for name in files]
     error, output = run(
@@ -108,7 +108,7 @@ def test_ranks_over_ucx(ranks, files, tmp_path):
     assert " passed" in output
 
 
-def test_a_failure_on_one_rank_is_told_and_stops_all(tmp_path):
+def test_failure_on_one_rank_stops_the_job_and_shows_its_output(tmp_path):
     """A test of the job runner: no hang, and the failed rank's output is shown."""
     failing = tmp_path / "test_failing.py"
     failing.write_text(
@@ -146,5 +146,5 @@ def test_an_interrupt_leaves_no_ranks_behind(tmp_path):
     assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] in "ZX"
 
 
-def test_all_files_are_run():
+def test_jobs_cover_all_files_of_rank_tests():
     assert set(FILES) == {path.name for path in (HERE / "ranks").glob("test_*.py")}

@@ -39,13 +39,13 @@ def run(*cases, env=None):
         "collectives_in_branches",
     ),
 )
-def test_right(cases):
+def test_threads_and_uneven_launches_return_right_values(cases):
     output = run(*cases)
     for case in cases:
         assert output.count(f"{case}: right") == 2, output
 
 
-def test_programs_from_a_cache(tmp_path):
+def test_programs_from_the_compilation_cache_return_right_values(tmp_path):
     output = run("programs_from_a_cache", env={"JAXCCOMP_TEST_FOLDER": str(tmp_path)})
     assert output.count(": right") == 2, output
 
@@ -59,14 +59,14 @@ def test_programs_from_a_cache(tmp_path):
         ("callback_between", ["rank 1 of 'world' left launch 3"]),
     ],
 )
-def test_refused_on_all_ranks(case, words):
+def test_mismatched_launches_raise_on_all_ranks(case, words):
     output = run(case)
     assert output.count("was told") == 2, output
     for word in words:
         assert output.count(word) >= 2, output
 
 
-def test_threads_with_one_program():
+def test_threads_with_one_program_return_right_values_or_raise():
     # Right values or an error, depending on timing.
     output = run("threads_with_one_program")
     assert "was told" not in output or "everal threads" in output, output
@@ -80,14 +80,14 @@ def test_threads_with_one_program():
         ("left_out_of_ordered_steps", ["in step 3 would take", "in step 4, in send"]),
     ],
 )
-def test_checked_launches(case, words):
+def test_launch_check_raises_for_silent_mismatches(case, words):
     output = run(case, env=CHECKED)
     assert output.count("was told") == 2, output
     for word in words:
         assert word in output, output
 
 
-def test_independent_collectives_in_different_orders():
+def test_independent_collectives_in_different_orders_match_or_raise():
     """Right values if XLA uses the same order; otherwise an error that says what to do."""
     output = run("other_orders_of_xla")
     assert output.count(": right") == 2 or output.count("may run them in different orders") == 2

@@ -1,4 +1,4 @@
-"""Memory of failing operations, over MPI and UCX (tests/stress/memory runs more cases)."""
+"""The memory of failing operations over MPI and UCX; tests/stress/memory runs more cases."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,7 @@ def cells(place):
     not os.path.exists(LIBRARY), reason="JAXCCOMP_MPI_TESTS names no library (make test sets it)"
 )
 @pytest.mark.parametrize(("place", "row"), [each for p in memory.PLACES for each in cells(p)])
-def test_memory(place, row):
+def test_failing_operations_neither_leak_nor_reuse_memory(place, row):
     if place.startswith("ucx") and "JAXCCOMP_LIBUCP" not in os.environ:
         pytest.skip("JAXCCOMP_LIBUCP is not set (make test sets it where UCX is needed)")
     faults = [

@@ -66,21 +66,20 @@ def run(*arguments, **env):
     )
 
 
-def test_a_script(program):
+def test_mpi4jax_script_runs_unchanged(program):
     done = run(program, "--steps", "3")
     assert not done.error, done.output
     assert done.output.count("done __main__ ['--steps', '3']") == 2, done.output
 
 
-def test_a_module(program):
+def test_mpi4jax_module_runs_unchanged(program):
     path = [str(program.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = run("-m", program.stem, "a", PYTHONPATH=os.pathsep.join(path))
     assert not done.error, done.output
     assert done.output.count("done __main__ ['a']") == 2, done.output
 
 
-def test_debug_lines(program):
-    """MPI4JAX_DEBUG=1: a line before and one after each operation."""
+def test_mpi4jax_debug_prints_a_line_before_and_after_each_operation(program):
     done = run(program, MPI4JAX_DEBUG="1")
     assert not done.error, done.output
     for rank in range(2):

@@ -67,7 +67,7 @@ def outputs(path, number):
 
 
 @pytest.mark.parametrize(("path", "number"), PROGRAMS)
-def test_program(path, number):
+def test_programs_of_the_pages_run(path, number):
     outputs(path, number)
 
 
@@ -78,7 +78,7 @@ def test_readme_program_prints_what_the_readme_shows():
 
 
 @pytest.mark.slow
-def test_toolkit_page():
+def test_toolkit_page_prints_bytes_and_error():
     (output,) = outputs("docs/toolkit.md", 0)
     ranks = re.findall(r"rank \d: ([\d.]+) of the values' bytes a step, off by ([\d.]+)", output)
     assert len(ranks) == 2 and output.count("Report(spec='loud'") == 2
@@ -87,7 +87,7 @@ def test_toolkit_page():
 
 
 @pytest.mark.slow
-def test_extending_page():
+def test_extending_page_prints_equal_sums():
     (output,) = outputs("docs/extending.md", 0)
     sums = re.findall(r"rank \d: (-?[\d.]+)", output)
     assert len(sums) == 3 and len(set(sums)) == 1
@@ -96,12 +96,12 @@ def test_extending_page():
 
 
 @pytest.mark.slow
-def test_launch_page():
+def test_launch_page_prints_the_throughput():
     assert outputs("docs/launch.md", 0)[0].count("jaxccomp-throughput: ") == 2
 
 
 @pytest.mark.slow
-def test_debugging_page():
+def test_debugging_page_shows_the_printed_error():
     """The error names the operation, its line and the rank that is missing, as the page shows."""
     (output,) = outputs("docs/debugging.md", 0)
     assert "rank 0: DEADLINE_EXCEEDED: allreduce(mean, float32[3]) at program.py:5" in output
@@ -110,7 +110,7 @@ def test_debugging_page():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "sizes"), [(0, (2, 3)), (1, (4, 3))])
-def test_checkpoints_page(number, sizes):
+def test_checkpoints_page_resumes_on_another_number_of_ranks(number, sizes):
     """A run resumes from its checkpoint on another number of ranks, and the loss decreases."""
     losses = []
     for step, size, output in zip(
@@ -130,14 +130,14 @@ needs_demo = pytest.mark.skipif(
 
 @pytest.mark.slow
 @needs_demo
-def test_data_parallel_page():
+def test_data_parallel_page_trains_to_the_stated_loss():
     losses = re.findall(r"rank \d of 2: loss ([\d.]+)", outputs("docs/data_parallel.md", 0)[0])
     assert len(losses) == 2 and len(set(losses)) == 1 and float(losses[0]) < 0.05
 
 
 @pytest.mark.slow
 @needs_demo
-def test_sharded_training_page():
+def test_sharded_training_page_trains_to_the_stated_loss():
     losses = re.findall(r"loss ([\d.]+), holds 672", outputs("docs/sharded_training.md", 0)[0])
     assert len(losses) == 2 and float(losses[0]) < 0.01
     (output,) = outputs("docs/sharded_training.md", 1)
@@ -150,7 +150,7 @@ def test_sharded_training_page():
 
 @pytest.mark.slow
 @needs_demo
-def test_training_page(tmp_path, monkeypatch):
+def test_training_page_programs_reach_the_stated_losses(tmp_path, monkeypatch):
     programs = pages.programs("docs/training.md")
     (output,) = outputs("docs/training.md", 0)
     ends = re.findall(r"loss ([\d.]+), sent (\d+) bytes", output)
@@ -181,12 +181,12 @@ def test_training_page(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @needs_demo
-def test_slow_links_page():
+def test_slow_links_page_trains_to_the_stated_loss():
     (output,) = outputs("docs/slow_links.md", 0)
     losses = re.findall(r"loss ([\d.]+), the same on all ranks: True", output)
     assert len(losses) == 2 and all(float(loss) < 0.05 for loss in losses), output
 
 
 @pytest.mark.slow
-def test_moe_page():
+def test_moe_page_prints_a_line_per_rank():
     assert outputs("docs/moe.md", 0)[0].count("rank") == 2

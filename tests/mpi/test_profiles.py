@@ -22,7 +22,7 @@ WORKER = str(pathlib.Path(__file__).with_name("profile_worker.py"))
         ("misfits", 3),
     ],
 )
-def test_profiles(case, ranks, tmp_path):
+def test_ranks_measure_share_and_apply_one_profile(case, ranks, tmp_path):
     path = str(tmp_path / "profile.json")
     done = launch.run(ranks, [WORKER, case, path], timeout_seconds=patience.seconds(120))
     assert not done.error, done.output
@@ -32,7 +32,7 @@ def test_profiles(case, ranks, tmp_path):
 @pytest.mark.skipif(
     "JAXCCOMP_LIBUCP" not in os.environ and bool(ucx.why_missing()), reason="needs UCX"
 )
-def test_a_profile_that_was_measured_over_ucx(tmp_path):
+def test_profile_measured_over_ucx_selects_ucx(tmp_path):
     """The ranks of the command use UCX; programs with this profile then use UCX too."""
     path = str(tmp_path / "profile.json")
     done = launch.run(2, [WORKER, "measured", path], timeout_seconds=patience.seconds(120))
@@ -42,7 +42,7 @@ def test_a_profile_that_was_measured_over_ucx(tmp_path):
 
 
 @pytest.mark.slow
-def test_pinned_plans(tmp_path):
+def test_pinned_plans_apply_and_different_files_raise(tmp_path):
     """Record plans with a profile, pin them without it, and give one rank another file."""
     path = str(tmp_path / "plan.json")
     for case in ("records", "pinned", "unlike_plans"):

@@ -150,7 +150,7 @@ def said(output):
     return {row["rank"]: row for row in rows}
 
 
-def test_plain_ranks(folder):
+def test_run_starts_the_program_in_all_ranks(folder):
     status, out, err = run(folder, "run", "-n", 3, "--log-dir", "logs/new", "program.py", "", "--n")
     assert status == 0, err
     rows = said(out)
@@ -169,7 +169,7 @@ def test_plain_ranks(folder):
 
 
 @pytest.mark.parametrize("name,file", [("tools.train", "train.py"), ("tools", "__main__.py")])
-def test_a_module(name, file, folder):
+def test_run_starts_a_module(name, file, folder):
     (folder / "tools").mkdir()
     (folder / "tools" / "other.py").write_text("value = 5\n")
     code = PROGRAM + "from .other import value\nprint(__spec__.name, __package__, value)\n"
@@ -190,7 +190,7 @@ def test_a_module(name, file, folder):
         ("package.fails", "No module named 'nothing_like_it'"),
     ],
 )
-def test_a_module_that_cannot_run(name, text, folder):
+def test_module_that_cannot_run_is_reported(name, text, folder):
     (folder / "package").mkdir()
     (folder / "package" / "__init__.py").write_text("")
     (folder / "package" / "fails.py").write_text("import nothing_like_it\n")
@@ -217,7 +217,7 @@ print("argument", sys.argv[1])
 
 
 @pytest.mark.parametrize("succeeds_at,status", [(2, 0), (9, 7)])
-def test_restarts(succeeds_at, status, folder):
+def test_run_restarts_failed_jobs_up_to_the_limit(succeeds_at, status, folder):
     (folder / "tries.py").write_text(TRIES)
     options = ["-n", 2, "--max-restarts", 1, "--log-dir", "logs"]
     code, out, err = run(folder, "run", *options, "tries.py", succeeds_at)
@@ -229,21 +229,21 @@ def test_restarts(succeeds_at, status, folder):
     assert log.count(f"argument {succeeds_at}") == out.count("[0] argument 2") == (status == 0)
 
 
-def test_deadlines_and_signals_restart_nothing(folder):
+def test_run_does_not_restart_after_deadlines_and_signals(folder):
     (folder / "sleeps.py").write_text("import time\ntime.sleep(986)\n")
     options = ["-n", 1, "--max-restarts", 3, "--timeout", 1]
     code, _, err = run(folder, "run", *options, "sleeps.py")
     assert code == 124 and "started again" not in err
 
 
-def test_unbound(folder):
+def test_bind_cores_none_leaves_ranks_unbound(folder):
     status, out, err = run(folder, "run", "-n", 2, "--bind-cores", "none", "program.py")
     assert status == 0, err
     for row in said(out).values():
         assert row["cores"] == sorted(os.sched_getaffinity(0)) and "OMP_NUM_THREADS" not in row
 
 
-def test_several_ranks_per_gpu_under_mps(folder, gpu_machine):
+def test_mps_ranks_share_gpus_and_memory(folder, gpu_machine):
     options = ["-n", 4, "--ranks-per-gpu", 2, "--mps", "--thread-percentage", 50]
     old_name = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.4"}
     status, out, err = run(folder, "run", *options, "program.py", env=gpu_machine | old_name)
@@ -264,7 +264,7 @@ def test_several_ranks_per_gpu_under_mps(folder, gpu_machine):
 
 
 @pytest.mark.slow
-def test_numbers_of_gpus_are_those_that_the_daemon_gives(folder, gpu_machine):
+def test_gpu_numbers_under_mps_are_relative_to_the_daemons(folder, gpu_machine):
     env = gpu_machine | {"CUDA_VISIBLE_DEVICES": "1"}
     status, out, err = run(folder, "run", "-n", 2, "--mps", "program.py", env=env)
     assert status == 0, err
@@ -275,7 +275,7 @@ def test_numbers_of_gpus_are_those_that_the_daemon_gives(folder, gpu_machine):
 
 
 @pytest.mark.slow
-def test_hosts_find_their_own_gpus(folder, gpu_machine):
+def test_each_host_assigns_its_own_gpus(folder, gpu_machine):
     options = ["--hosts", "localhost", "-n", 2, "--ranks-per-gpu"]
     status, out, err = run(folder, "run", *options, 1, "program.py", env=gpu_machine)
     assert status == 0, err
@@ -305,7 +305,7 @@ def daemon(folder, env):
 
 
 @pytest.mark.slow
-def test_a_daemon_that_runs_already_is_used_and_left_alone(folder, gpu_machine):
+def test_running_mps_daemon_is_used_and_not_stopped(folder, gpu_machine):
     assert mps.state(gpu_machine) == "can be used; no daemon runs"
     with daemon(folder, gpu_machine):
         assert mps.state(gpu_machine).startswith("a daemon runs, pipes in ")
@@ -320,7 +320,7 @@ def test_a_daemon_that_runs_already_is_used_and_left_alone(folder, gpu_machine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["raise", "SIGTERM", "SIGINT", "stubborn"])
-def test_the_daemon_is_stopped_however_a_job_ends(how, folder, gpu_machine):
+def test_mps_daemon_is_stopped_however_the_job_ends(how, folder, gpu_machine):
     env = gpu_machine | ({"FAKE_MPS_STUBBORN": "1"} if how == "stubborn" else {})
     what = {"raise": "raise", "stubborn": ""}.get(how, "sleep")
     process = start(folder, "run", "-n", 2, "--mps", "program.py", what, env=env)
@@ -335,7 +335,7 @@ def test_the_daemon_is_stopped_however_a_job_ends(how, folder, gpu_machine):
 
 
 @pytest.mark.slow
-def test_a_daemon_that_does_not_start_is_told(folder, gpu_machine):
+def test_failed_start_of_the_mps_daemon_is_reported(folder, gpu_machine):
     env = gpu_machine | {"FAKE_MPS_BROKEN": "1"}
     status, out, err = run(folder, "run", "-n", 2, "--mps", "program.py", env=env)
     assert status == 2 and not out
@@ -351,7 +351,7 @@ def test_a_daemon_that_does_not_start_is_told(folder, gpu_machine):
         ("kill", 137, "was ended by SIGKILL (exit status 137)"),
     ],
 )
-def test_the_first_failure_ends_all(what, status, text, folder):
+def test_first_failure_ends_all_ranks(what, status, text, folder):
     watch = patience.Stopwatch()
     code, out, err = run(folder, "run", "-n", 3, "program.py", what)
     assert code == status, err
@@ -377,7 +377,7 @@ print("done")
 
 
 @pytest.mark.parametrize("how", ["exit", "raise"])
-def test_a_forked_child_may_fail(how, folder):
+def test_failure_of_a_forked_child_does_not_end_the_job(how, folder):
     """The end of a child does not end its rank."""
     (folder / "forks.py").write_text(FORKS)
     status, out, err = run(folder, "run", "-n", 2, "forks.py", how)
@@ -404,7 +404,7 @@ sys.meta_path.insert(0, Finder())
 """
 
 
-def test_an_interrupt_while_the_launcher_is_imported(folder):
+def test_interrupt_during_import_of_the_launcher_ends_it(folder):
     (folder / "sitecustomize.py").write_text(CUSTOMIZED)
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     status, out, err = run(folder, "run", "-n", 1, "program.py", env={"PYTHONPATH": path})
@@ -412,7 +412,7 @@ def test_an_interrupt_while_the_launcher_is_imported(folder):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small /dev/shm")
-def test_too_little_shared_memory(folder):
+def test_too_little_shared_memory_is_reported_before_the_start(folder):
     if mpiexec.vendor()[0] not in ("MPICH", "Intel MPI"):
         pytest.skip("Open MPI reports missing room itself")
     program = [sys.executable, "-P", "-m", "jaxccomp", "run", "-n", "2", "program.py"]
@@ -447,7 +447,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_no_shared_memory_is_left_of_ranks_that_are_killed(folder):
+def test_killed_ranks_leave_no_shared_memory(folder):
     (folder / "killed.py").write_text(KILLED)
     status, out, err = run(folder, "run", "-n", 2, "killed.py", patience.seconds(1.5))
     assert status == 137, err
@@ -455,7 +455,7 @@ def test_no_shared_memory_is_left_of_ranks_that_are_killed(folder):
     assert used and not [path for path in used if os.path.exists(path)], out
 
 
-def test_abort(folder):
+def test_abort_ends_the_job_with_its_status(folder):
     status, _, err = run(folder, "run", "-n", 2, "program.py", "abort")
     assert status == 5, err
     # MPICH kills at once: the rank's last output may be lost.
@@ -464,7 +464,7 @@ def test_abort(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["leave", "chat"])
-def test_the_deadline(what, folder):
+def test_timeout_ends_all_processes_with_status_124(what, folder):
     """All processes end at the deadline (the fixture checks), also while a rank prints."""
     status, _, err = run(folder, "run", "-n", 2, "--timeout", "6", "program.py", what)
     assert status == 124 and "6 s" in err
@@ -507,7 +507,7 @@ def test_ignored_signals_stay_ignored(folder):
 
 
 @pytest.mark.parametrize("mpiexec", [pytest.param("runs", marks=pytest.mark.slow), "hangs"])
-def test_ranks_do_not_outlive_a_launcher_that_is_killed(folder, mpiexec):
+def test_ranks_end_with_a_killed_launcher(folder, mpiexec):
     process = start(folder, "run", "-n", 2, "program.py", "sleep")
     asleep(process, 2)
     if mpiexec == "hangs":
@@ -545,7 +545,7 @@ def tune(folder, *arguments, env=None):
 
 
 @pytest.mark.slow
-def test_tune_on_the_cpu(folder):
+def test_tune_on_the_cpu_measures_processes_batches_and_vmap(folder):
     options = ["--device", "cpu", "--ranks-per-gpu", "1,2,4", "--batch", 16, "--rounds", 1]
     rows, out = tune(folder, *options)
     # Every process reports its batch: the total is equal.
@@ -557,7 +557,7 @@ def test_tune_on_the_cpu(folder):
 
 
 @pytest.mark.slow
-def test_tune_on_gpus(folder, gpu_machine):
+def test_tune_on_gpus_starts_and_stops_mps(folder, gpu_machine):
     (folder / "nobody").mkdir()
     options = ["--gpus", 2, "--ranks-per-gpu", 2, "--batch", 16, "--rounds", 1]
     rows, _ = tune(folder, *options, env=gpu_machine)
@@ -569,7 +569,7 @@ def test_tune_on_gpus(folder, gpu_machine):
 
 
 @pytest.mark.slow
-def test_tune_tells_of_ranks_that_do_not_report(folder):
+def test_tune_reports_ranks_without_throughput(folder):
     silent = ["tune", "ranks-per-gpu", "--device", "cpu", "--ranks-per-gpu", 1, "--rounds", 1]
     status, out, _ = run(folder, *silent, "program.py")
     assert status == 1
@@ -581,7 +581,7 @@ def test_tune_tells_of_ranks_that_do_not_report(folder):
     not all(importlib.util.find_spec(name) for name in ("flax", "optax", "sklearn")),
     reason="needs the extra 'demo'",
 )
-def test_tune_with_the_example(folder):
+def test_tune_measures_the_flax_example(folder):
     status, out, err = run(
         folder,
         *("tune", "ranks-per-gpu", "--device", "cpu", "--ranks-per-gpu", "1,2", "--rounds", 1),
@@ -595,7 +595,7 @@ def test_tune_with_the_example(folder):
 
 
 @pytest.mark.skipif(not gpus.find().gpus, reason="needs a GPU")
-def test_a_real_gpu(folder):
+def test_run_shares_a_real_gpu(folder):
     program = folder / "real.py"
     program.write_text(
         "import jax\n"

@@ -20,7 +20,7 @@ WORKER = str(pathlib.Path(__file__).with_name("run_ahead_worker.py"))
         ),
     ],
 )
-def test_run_ahead(operation, early_messages):
+def test_rank_that_runs_ahead_uses_bounded_memory(operation, early_messages):
     env = {"JAXCCOMP_EARLY_MESSAGES": str(early_messages)}
     done = launch.run(
         2, [WORKER, operation, "4000"], env=env, timeout_seconds=patience.seconds(240)
@@ -29,7 +29,7 @@ def test_run_ahead(operation, early_messages):
 
 
 @pytest.mark.slow
-def test_run_ahead_beyond_the_deadline():
+def test_rank_far_ahead_waits_without_a_deadline_error():
     # The slow rank takes longer than the deadline for the calls started; the other rank waits.
     env = {
         "JAXCCOMP_TIMEOUT_SECONDS": "3",

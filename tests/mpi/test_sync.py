@@ -33,7 +33,7 @@ slow = pytest.mark.slow
         pytest.param("apart", "was told", 4, "", marks=slow),
     ],
 )
-def test_sync(case, text, count, error):
+def test_weights_reach_all_actors_or_raise(case, text, count, error):
     done = launch.run(4, [WORKER, case], env=LIMITS, timeout_seconds=patience.seconds(120))
     assert done.error == error, done.output
     assert done.output.count(text) == count, done.output
@@ -48,7 +48,7 @@ def test_sync(case, text, count, error):
         ("sharded", {"JAX_ENABLE_X64": "0"}),
     ],
 )
-def test_settings_of_the_program(case, settings):
+def test_sync_works_with_launch_checks_several_devices_and_x32(case, settings):
     done = launch.run(
         4, [WORKER, case], env=LIMITS | settings, timeout_seconds=patience.seconds(120)
     )
@@ -57,7 +57,7 @@ def test_settings_of_the_program(case, settings):
 
 @slow
 @pytest.mark.parametrize("case,text", [("dies", "is right"), ("publisher_dies", "was told")])
-def test_a_death(case, text):
+def test_killed_actor_is_dropped_and_killed_publisher_is_reported(case, text):
     if reason := survivors.why_not():
         pytest.skip(reason)
     output = survivors.run(4, [WORKER, case], LIMITS, timeout_seconds=patience.seconds(120))

@@ -112,7 +112,7 @@ def bed():
 
 
 @pytest.mark.slow
-def test_a_stream_is_as_fast_as_asked(bed):
+def test_stream_reaches_the_requested_rate_in_both_directions(bed):
     """In both directions. Other load can only slow a stream down: take the best rate."""
     best = {(0, 1): 0.0, (1, 0): 0.0}
     for _ in range(4):
@@ -125,7 +125,7 @@ def test_a_stream_is_as_fast_as_asked(bed):
     assert min(best.values()) > 0.85 * bed.plan.shape.goodput
 
 
-def test_ranks_are_on_hosts_of_their_own_and_use_the_links(bed):
+def test_ranks_run_on_separate_hosts_and_use_the_links(bed):
     before = bed.received_bytes()
     done = bed.run(
         [sys.executable, "-c", HELLO], timeout_seconds=patience.seconds(30), capture=True
@@ -139,7 +139,7 @@ def test_ranks_are_on_hosts_of_their_own_and_use_the_links(bed):
 
 
 @pytest.mark.slow
-def test_ranks_of_one_host_come_one_after_the_other(bed):
+def test_ranks_of_one_host_are_consecutive(bed):
     program = [sys.executable, "-c", HELLO.replace("comm.Recv", "comm.rank == 1 and comm.Recv")]
     done = bed.run(program, ranks_per_host=2, timeout_seconds=patience.seconds(30), capture=True)
     hosts = sorted(line[:12] for line in done.stdout.splitlines() if " on h" in line)
@@ -147,7 +147,7 @@ def test_ranks_of_one_host_come_one_after_the_other(bed):
 
 
 @pytest.mark.slow
-def test_collectives_in_any_order_between_hosts():
+def test_concurrent_collectives_between_hosts_return_right_values():
     """Many concurrent collectives with long values: some messages arrive before their receive."""
     script = pathlib.Path(__file__).parents[1] / "stress" / "independent_collectives.py"
     program = [sys.executable, "-P", str(script), "--runs", "6", "--wide", "60"]
@@ -160,7 +160,7 @@ def test_collectives_in_any_order_between_hosts():
 
 
 @pytest.mark.slow
-def test_timelines(bed):
+def test_timelines_show_sending_receiving_and_decoding(bed):
     program = [sys.executable, "-P", collectives.__file__, "jaxccomp"]
     options = ["--bytes", str(BYTES), "--calls", "1", "--codec", "lossless", "--timeline"]
     done = bed.run([*program, *options], timeout_seconds=patience.seconds(60), capture=True)
@@ -171,19 +171,19 @@ def test_timelines(bed):
     assert "send   |" in picture and "recv   |" in picture and "decode |" in picture
 
 
-def test_the_exit_status_is_the_programs(bed):
+def test_exit_status_is_the_programs(bed):
     program = [sys.executable, "-c", "from mpi4py import MPI; raise SystemExit(7)"]
     done = bed.run(program, timeout_seconds=patience.seconds(30), capture=True)
     assert done.returncode == 7, done.stdout
 
 
-def test_a_run_that_takes_too_long_is_ended(bed):
+def test_run_that_exceeds_its_time_limit_is_ended(bed):
     done = bed.run(["sleep", "987"], timeout_seconds=1, capture=True)
     assert done.returncode == 124
     assert not network.processes(namespaces(os.getpid()))
 
 
-def test_another_mpi_than_the_interpreters_is_refused(bed):
+def test_launcher_of_another_mpi_than_the_interpreters_is_refused(bed):
     other = next(each for each in launchers.TABLE if each != launchers.find(None, sys.executable))
     with raises(ValueError, f"--mpi {other}", "--python PATH", golden=False):
         bed.run(["true"], mpi=other)
@@ -192,7 +192,7 @@ def test_another_mpi_than_the_interpreters_is_refused(bed):
 
 
 @pytest.mark.parametrize("number,status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_nothing_is_left_behind_after_a_signal(number, status):
+def test_testbed_leaves_nothing_behind_after_a_signal(number, status):
     process = started()
     pids = network.processes(namespaces(process.pid))
     process.send_signal(number)
@@ -201,7 +201,7 @@ def test_nothing_is_left_behind_after_a_signal(number, status):
     assert not alive(pids)
 
 
-def test_what_a_killed_one_left_behind_goes_with_the_next():
+def test_next_testbed_removes_namespaces_and_folders_of_a_killed_one():
     process = started()
     pids = network.processes(namespaces(process.pid))
     process.kill()
@@ -212,7 +212,7 @@ def test_what_a_killed_one_left_behind_goes_with_the_next():
         assert not alive(pids)
 
 
-def test_nothing_is_left_behind_after_a_failure_half_way(monkeypatch):
+def test_testbed_leaves_nothing_behind_after_a_failed_setup(monkeypatch):
     def fail(plan):
         make(plan)
         raise network.TestbedError("half-way")
@@ -227,7 +227,7 @@ def test_nothing_is_left_behind_after_a_failure_half_way(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_comparison(monkeypatch, tmp_path, capsys):
+def test_comparison_measures_and_prints_all_cases(monkeypatch, tmp_path, capsys):
     """From the table of cases to the table of results, with one setting of the baseline."""
     small = cases.Scenario(
         "small",
@@ -256,7 +256,7 @@ def test_a_comparison(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
+def test_planner_comparison_measures_the_choice_and_all_candidates(tmp_path, capsys):
     """From the profile to the table; results in the file are not measured again."""
     planner = importlib.import_module("testbed.planner.__main__")
     out = tmp_path / "out.jsonl"
@@ -283,7 +283,7 @@ def test_what_a_profile_chooses_beside_all_it_chooses_from(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="needs the extra 'demo'")
-def test_a_program_as_a_profile_chooses_and_with_one_transport(tmp_path, capsys):
+def test_mix_compares_auto_with_single_transports(tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     contenders = ["auto", "engine over MPI", "xla over gloo"]
     arguments = ["--hosts", "2", "--programs", "dlrm", "--rounds", "1", "--epochs", "2"]

@@ -16,6 +16,6 @@ LIBRARY = os.environ.get("JAXCCOMP_MPI_TESTS", "")
     not os.path.exists(LIBRARY), reason="JAXCCOMP_MPI_TESTS names no library (make test sets it)"
 )
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_transport(ranks):
+def test_mpi_transport_passes_its_checks(ranks):
     done = launch.run(ranks, [WORKER, LIBRARY], timeout_seconds=patience.seconds(240))
     assert not done.error, done.output

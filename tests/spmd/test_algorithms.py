@@ -89,7 +89,7 @@ def fading(number):
         pytest.param("randomk:density=0.1", 3e-2, marks=pytest.mark.slow),
     ],
 )
-def test_every_codec_with_feedback_comes_to_the_optimum(codec, off):
+def test_every_codec_with_feedback_converges_to_the_optimum(codec, off):
     average = optim.allreduce_gradients(codec=codec, error_feedback=True, axis_name="d")
     assert descend(optax.chain(average, optax.sgd(0.1)), 1500, fading) < off
 
@@ -111,7 +111,7 @@ def test_every_codec_with_feedback_comes_to_the_optimum(codec, off):
     ],
     ids=["powersgd", "dgc", "dgc with warm-up", "onebit_adam", "ecq", "adacomp"],
 )
-def test_every_algorithm_comes_to_the_optimum(optimizer, off):
+def test_every_algorithm_converges_to_the_optimum(optimizer, off):
     assert descend(optimizer, 1500, fading) < off
 
 
@@ -131,7 +131,7 @@ def run_steps(optimizer, gradients, params):
     return on_ranks(body, gradients)
 
 
-def test_powersgd_is_its_definition():
+def test_powersgd_matches_its_definition():
     random = np.random.default_rng(1)
     gradients = {
         "kernel": random.standard_normal((N, 3, 4, 15, 50)).astype(np.float32),
@@ -159,7 +159,7 @@ def test_powersgd_is_its_definition():
     assert state.residual["bias"] is None and state.basis["bias"] is None
 
 
-def test_powersgd_loses_nothing_over_the_steps():
+def test_powersgd_delivers_all_gradients_over_the_steps():
     random = np.random.default_rng(2)
     gradients = random.standard_normal((N, 5, 40, 60)).astype(np.float32)
     updates, state = run_steps(optim.powersgd(axis_name="d"), gradients, MATRIX)
@@ -167,7 +167,7 @@ def test_powersgd_loses_nothing_over_the_steps():
     np.testing.assert_allclose(updates[0].sum(0), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_powersgd_of_a_matrix_of_that_rank_is_exact():
+def test_powersgd_is_exact_for_matrices_of_its_rank():
     random = np.random.default_rng(3)
     left, right = random.standard_normal((40, 2)), random.standard_normal((2, 60))
     gradients = np.stack([left * (r + 1) @ right for r in range(N)]).astype(np.float32)[:, None]
@@ -179,7 +179,7 @@ def test_powersgd_of_a_matrix_of_that_rank_is_exact():
 # --- DGC ---
 
 
-def test_dgc_is_its_definition():
+def test_dgc_matches_its_definition():
     random = np.random.default_rng(4)
     gradients = random.standard_normal((N, 4, 1000)).astype(np.float32)
     optimizer = optim.dgc(0.9, density=0.1, codec="topk", axis_name="d")
@@ -199,7 +199,7 @@ def test_dgc_is_its_definition():
     np.testing.assert_allclose(state.unsent, v, rtol=1e-5, atol=1e-6)
 
 
-def test_dgc_warms_up_and_clips():
+def test_dgc_raises_sparsity_in_warm_up_and_clips_gradients():
     gradients = np.random.default_rng(5).standard_normal((N, 12, 4000)).astype(np.float32)
     optimizer = optim.dgc(
         0.0, density=0.001, warmup_steps=8, codec="topk", clip_norm=1.0, axis_name="d"
@@ -220,7 +220,7 @@ def test_dgc_warms_up_and_clips():
 
 
 @pytest.mark.parametrize("codec", ["int4", "int4:rounding=stochastic"])
-def test_ecq_remembers_its_errors_with_their_sign(codec):
+def test_ecq_update_plus_residual_equals_gradient_plus_decayed_residual(codec):
     """By definition: update + new residual = gradient + decayed old residual."""
     gradients = np.random.default_rng(9).standard_normal((N, 5, 3000)).astype(np.float32)
     optimizer = optim.ecq(0.25, 0.75, codec=codec, axis_name="d")
@@ -242,7 +242,7 @@ def test_ecq_remembers_its_errors_with_their_sign(codec):
         before = after
 
 
-def test_ecq_is_plain_feedback_where_nothing_fades():
+def test_ecq_without_decay_equals_error_feedback():
     gradients = np.random.default_rng(10).standard_normal((N, 5, 3000)).astype(np.float32)
     zeros = jnp.zeros(3000, "float32")
     updates, _ = run_steps(optim.ecq(1, 1, codec="int4", axis_name="d"), gradients, zeros)
@@ -253,7 +253,7 @@ def test_ecq_is_plain_feedback_where_nothing_fades():
 # --- AdaComp ---
 
 
-def test_adacomp_is_its_definition():
+def test_adacomp_matches_its_definition():
     gradients = np.random.default_rng(11).standard_normal((N, 4, 1030)).astype(np.float32)
     optimizer = optim.adacomp(50, axis_name="d")
     updates, state = run_steps(optimizer, gradients, jnp.zeros(1030, "float32"))
@@ -283,7 +283,7 @@ def test_adacomp_returns_nan_for_nonfinite_gradients_and_zeros_for_zeros():
 # --- 1-bit Adam ---
 
 
-def test_onebit_adam_is_adam_in_its_warm_up():
+def test_onebit_adam_equals_adam_during_warm_up():
     gradients = np.random.default_rng(6).standard_normal((N, 6, 300)).astype(np.float32)
     updates, state = run_steps(
         optim.onebit_adam(1e-2, warmup_steps=6, axis_name="d"), gradients, jnp.zeros(300, "float32")
@@ -296,7 +296,7 @@ def test_onebit_adam_is_adam_in_its_warm_up():
     assert not np.any(state.residual)
 
 
-def test_onebit_adam_keeps_its_variance_and_loses_nothing():
+def test_onebit_adam_freezes_variance_and_delivers_all_gradients():
     gradients = np.random.default_rng(7).standard_normal((N, 8, 300)).astype(np.float32)
     gradients[..., :10] = 0  # no gradient, so no step, although one-bit encoding has no zero
     optimizer = optim.onebit_adam(1e-2, warmup_steps=3, axis_name="d")
@@ -314,7 +314,7 @@ def test_onebit_adam_keeps_its_variance_and_loses_nothing():
 # --- errors ---
 
 
-def test_bad_arguments_name_the_allowed_values():
+def test_invalid_arguments_raise_errors_that_name_allowed_values():
     with raises(errors.InvalidArgumentError, "powersgd", "rank", "1", "0"):
         optim.powersgd(rank=0)
     with raises(errors.InvalidArgumentError, "dgc", "codec", '"topk"', "'int8'"):
@@ -345,7 +345,7 @@ def test_bad_arguments_name_the_allowed_values():
     ],
     ids=["powersgd", "dgc", "onebit_adam", "ecq", "adacomp"],
 )
-def test_states_travel_between_steps_of_a_python_loop(optimizer):
+def test_states_pass_between_jitted_steps_of_a_python_loop(optimizer):
     """Per-device states are carried as rows: the bits equal the results of a scan."""
     gradients = np.random.default_rng(8).standard_normal((N, 4, 40, 60)).astype(np.float32)
     params = jnp.zeros((40, 60), "float32")
@@ -367,7 +367,7 @@ def test_states_travel_between_steps_of_a_python_loop(optimizer):
         np.testing.assert_array_equal(updates, expected[0, number])
 
 
-def test_they_need_no_axis():
+def test_algorithms_work_between_processes_without_axis_name():
     """The same functions without axis_name, between processes (here one)."""
     jcc.init()
     grads = {"w": jnp.ones((40, 60))}
@@ -392,7 +392,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_state_that_does_not_fit_is_named(name):
+def test_mismatched_state_raises_an_error_that_names_the_algorithm(name):
     optimizer = STATES[name]
     grads = np.ones((N, 40, 60), np.float32)
 

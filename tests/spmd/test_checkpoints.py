@@ -81,7 +81,7 @@ def residuals(state):
     return jax.tree.map(np.asarray, state[0].residual)
 
 
-def test_as_if_nothing_had_been_saved(tmp_path):
+def test_restored_run_continues_bit_for_bit(tmp_path):
     run = Run(4)
     params, state = saved_after_three_steps(run, tmp_path / "checkpoint")
     expected = run.step(params, state, run.gradients(3))
@@ -93,7 +93,7 @@ def test_as_if_nothing_had_been_saved(tmp_path):
 @pytest.mark.parametrize(
     "ranks", [2, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3))]
 )
-def test_on_another_number_of_devices(tmp_path, ranks):
+def test_restored_residuals_deliver_all_values_on_another_device_count(tmp_path, ranks):
     run = Run(4)
     params, state = saved_after_three_steps(run, tmp_path / "checkpoint")
     before = residuals(state)
@@ -119,7 +119,7 @@ def test_on_another_number_of_devices(tmp_path, ranks):
     np.testing.assert_allclose(params["w"] - start, coming, atol=1e-4)
 
 
-def test_sums_are_kept():
+def test_resize_residuals_preserves_sums():
     state = optim.FeedbackState({"w": jnp.arange(12.0).reshape(4, 3)})
     for ranks in (1, 2, 3, 5):
         rows = optim.resize_residuals(state, ranks, "sum").residual["w"]
@@ -132,7 +132,7 @@ def test_sums_are_kept():
 
 
 @pytest.mark.parametrize("ranks", [4, 3])
-def test_a_manager_saves_and_places_a_state(tmp_path, ranks):
+def test_checkpoint_manager_restores_and_places_a_state(tmp_path, ranks):
     """The recipe of docs/checkpoints.md: shapes to restore, then each rank's part."""
     run = Run(4)
     params, state = saved_after_three_steps(run, tmp_path / "checkpoint")
@@ -164,7 +164,7 @@ def test_a_state_of_one_process_is_gathered_and_placed():
     assert optim.gather_state(exact) == exact  # without residuals nothing is gathered
 
 
-def test_wrong_arguments_of_a_checkpoint():
+def test_invalid_arguments_of_checkpoint_functions_raise():
     state = optim.FeedbackState({"w": jnp.zeros((4, 3))})
     with raises(errors.InvalidArgumentError, "place_state", "axis_name=", "mesh="):
         optim.place_state(state, axis_name="d")

@@ -38,12 +38,12 @@ def place(n, mode, backend):
 
 @pytest.mark.parametrize("backend", [pytest.param("xla", marks=pytest.mark.slow), *BACKENDS[1:]])
 @pytest.mark.parametrize("codec", CODECS)
-def test_bounds(codec, backend):
+def test_results_of_every_operation_are_within_the_error_bound(codec, backend):
     lossy.check_bounds(place(3, "check_vma", backend), of_style("axis"), codec)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_cotangents(backend):
+def test_cotangents_use_the_cotangent_codec(backend):
     lossy.check_cotangents(place(3, "no_check_vma", backend))
 
 
@@ -105,13 +105,13 @@ TRAVELS = {
 
 
 @pytest.mark.parametrize("name,codec", TRAVELS)
-def test_only_what_is_encoded_travels(mesh, name, codec):
+def test_only_encoded_arrays_are_sent(mesh, name, codec):
     function = mapped(mesh, ring if name == "sendrecv" else getattr(jcc, name), codec)
     x = jax.ShapeDtypeStruct((N, N, M), np.float32)
     assert moved(function, x) == sorted(TRAVELS[name, codec])
 
 
-def test_ranks_draw_different_numbers_and_equal_calls_the_same(mesh):
+def test_random_numbers_differ_by_rank_and_repeat_for_equal_calls(mesh):
     function = mapped(mesh, jcc.allgather, "int2:rounding=stochastic")
     x = np.broadcast_to(np.linspace(-1, 1, 300, dtype=np.float32), (N, 300))
     rows = np.asarray(function(x))
@@ -123,7 +123,7 @@ def test_ranks_draw_different_numbers_and_equal_calls_the_same(mesh):
     assert np.abs(rows[0].mean(axis=0) - x[0]).mean() < 0.25
 
 
-def test_what_a_codec_does_not_take_travels_as_it_is(mesh):
+def test_unsupported_dtypes_are_sent_uncompressed(mesh):
     x = np.random.default_rng(0).integers(-(2**30), 2**30, (N, N, 5)).astype(np.int32)
     np.testing.assert_array_equal(
         mapped(mesh, jcc.alltoall, "int4")(x), np.asarray(x).swapaxes(0, 1)
@@ -142,7 +142,7 @@ def test_half_types_are_summed_in_float32(mesh):
 
 
 @pytest.mark.parametrize("codec", ["fp16", "int8:rounding=stochastic", "randomk:density=0.5"])
-def test_other_dtypes(mesh, codec):
+def test_half_and_double_precision_are_within_the_error_bound(mesh, codec):
     values = np.random.default_rng(2).standard_normal((N, N, 70))
     part = jcc.codecs.error_bound(codec, "float64")
     with jax.enable_x64(True):
@@ -155,7 +155,7 @@ def test_other_dtypes(mesh, codec):
 
 
 @pytest.mark.parametrize("codec", ["dgc", "zfp:rate=4"])
-def test_codecs_without_a_fixed_rate_do_not_exist_there(mesh, codec):
+def test_codecs_without_a_fixed_rate_are_refused_by_the_xla_backend(mesh, codec):
     x = np.zeros((N, 4), np.float32)
     with raises(jcc.errors.UnknownNameError, 'backend="xla"', "'bf16'", "'topk'", "fixed rate"):
         mapped(mesh, jcc.allgather, codec)(x)

@@ -150,7 +150,7 @@ REFUSED_BY_TYPES = ("groups", "gradient of custom_vjp")
 
 @pytest.mark.parametrize("check_vma", [True, False], ids=["check_vma", "no_check_vma"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
+def test_compressed_programs_return_equal_bits_without_jax_collectives(name, check_vma):
     function = PROGRAMS[name]
     x = rows(1024)
 
@@ -164,8 +164,8 @@ def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
         return
     expected = jax.jit(plain)(x)
     policy = [CollectiveRule("lossless", min_bytes=0)]
-    # Each program runs once in each way, with check_vma in one of them; the ways alternate between
-    # programs.
+    # compress is applied around and inside shard_map, once each: one with check_vma, the other
+    # without, alternating between programs.
     everything = ALL or name in REFUSED_BY_TYPES
     around_shard_map = check_vma == (list(PROGRAMS).index(name) % 2 == 0)
     if everything or around_shard_map:
@@ -181,7 +181,7 @@ def test_the_same_bits_and_nothing_of_jax_left(name, check_vma):
 
 
 @pytest.mark.parametrize("check_vma", [True, False], ids=["check_vma", "no_check_vma"])
-def test_ragged_all_to_all(check_vma):
+def test_compressed_ragged_all_to_all_returns_the_right_blocks(check_vma):
     """XLA does not support it on CPUs."""
     x = rows(1024)
     program = mapped(jcc.compress(lambda row: _ragged(row, check_vma), "lossless"), check_vma)
@@ -189,7 +189,7 @@ def test_ragged_all_to_all(check_vma):
     equal(jax.jit(program)(x), tables.swapaxes(0, 1).reshape(N, 2 * N, 64))
 
 
-def test_derivatives_of_what_compress_gives():
+def test_compressed_programs_have_equal_gradients():
     x = rows(512)
 
     def program(row):
@@ -206,7 +206,7 @@ def test_derivatives_of_what_compress_gives():
 # --- whole programs ---
 
 
-def test_a_flax_program():
+def test_compressed_flax_step_returns_equal_gradients():
     nn = pytest.importorskip("flax.linen")
 
     class Model(nn.Module):
@@ -233,7 +233,7 @@ def test_a_flax_program():
     assert "lossless" in ours(compressed, params, x, y)
 
 
-def test_an_optax_loop_under_scan():
+def test_compressed_optax_loop_under_scan_returns_equal_parameters():
     optax = pytest.importorskip("optax")
     optimizer = optax.adamw(1e-2)
     x, y = rows(16, 600), rows(16, seed=1)
@@ -252,7 +252,7 @@ def test_an_optax_loop_under_scan():
     equal(jax.jit(jcc.compress(plain, "lossless"))(x, y), jax.jit(plain)(x, y))
 
 
-def test_ring_attention():
+def test_compressed_ring_attention_returns_equal_values():
     def attention(q, k, v):
         """Ring attention: keys and values circulate among devices (Liu et al. 2023)."""
         ring = [(i, (i + 1) % N) for i in range(N)]
@@ -314,26 +314,26 @@ def two_of_each(x):
     ],
 )
 @pytest.mark.parametrize("inside", [False, True])
-def test_rules_say_which_codec(policy, codecs, inside):
+def test_rules_select_the_codec_of_each_collective(policy, codecs, inside):
     program = mapped(jcc.compress(two_of_each, policy) if inside else two_of_each)
     if not inside:
         program = jcc.compress(program, policy)
     assert sorted(ours(program, rows(1024))) == sorted(codecs)
 
 
-def test_no_codec_is_the_engine_alone():
+def test_policy_none_replaces_collectives_without_compression():
     program = mapped(lambda x: lax.psum(x, "d"))
     text = str(jax.make_jaxpr(jcc.compress(program, None))(rows(1024)))
     assert not any(f" {each}" in text for each in OF_JAX)
     equal(jax.jit(jcc.compress(program, None))(rows(1024)), jax.jit(program)(rows(1024)))
 
 
-def test_leaves_of_one_call_go_together():
+def test_leaves_of_one_call_are_sent_together():
     program = mapped(jcc.compress(lambda x: lax.psum((x, x + 1, x[:600]), "d"), "int8"))
     assert ours(program, rows(1024)) == ["int8"]
 
 
-def test_what_depends_on_another_is_not_joined():
+def test_dependent_collectives_are_not_merged():
     program = mapped(
         jcc.compress(lambda x: lax.pmean(lax.pmean(varying(x, False), "d"), "d"), "lossless"),
         check_vma=False,
@@ -364,13 +364,15 @@ def test_what_depends_on_another_is_not_joined():
         ),
     ],
 )
-def test_what_cannot_be_compressed_is_said(function, policy, kind, facts):
+def test_policies_that_compress_nothing_raise_errors_that_name_the_collectives(
+    function, policy, kind, facts
+):
     for program in (mapped(jcc.compress(function, policy)), jcc.compress(mapped(function), policy)):
         with raises(kind, facts):
             jax.jit(program)(rows(1024))
 
 
-def test_policies_are_checked_at_once():
+def test_invalid_policies_raise_before_tracing():
     with raises(errors.UnknownNameError, "'psun'", "'psum'"):
         CollectiveRule("int8", "psun")
     with raises(errors.UnknownNameError, "'int7'", "'int8'"):
@@ -381,7 +383,7 @@ def test_policies_are_checked_at_once():
         jcc.compress(lambda x: x, ["int8"])
 
 
-def test_jit_is_compiled_once_and_keeps_what_is_donated():
+def test_compressed_jit_traces_once_and_keeps_donation():
     traces = []
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -398,7 +400,7 @@ def test_jit_is_compiled_once_and_keeps_what_is_donated():
     assert len(traces) == 1
 
 
-def test_arguments_that_are_no_arrays_are_constants():
+def test_compress_accepts_static_arguments():
     @functools.partial(jax.jit, static_argnums=1)
     def function(x, name, scale=1.0):
         assert name == "sum"
@@ -408,7 +410,7 @@ def test_arguments_that_are_no_arrays_are_constants():
     equal(jcc.compress(function, "lossless")(x, "sum", scale=2.0), function(x, "sum", scale=2.0))
 
 
-def test_nothing_leaks_and_every_mesh_has_a_program():
+def test_each_mesh_has_its_own_program_without_leaked_tracers():
     with jax.checking_leaks():
         compressed = jcc.compress(mapped(lambda x: lax.psum({"a": x, "b": 3}, "d")), "lossless")
         compressed(rows(512))
@@ -437,7 +439,7 @@ def averaged(state, gradients):
 
 
 @pytest.mark.parametrize("check_vma", [True, False], ids=["check_vma", "no_check_vma"])
-def test_feedback_is_that_of_allreduce_with_feedback(check_vma):
+def test_compress_with_feedback_equals_allreduce_with_feedback(check_vma):
     gradients = rows(6, 2000)
 
     def by_hand(gradients):
@@ -469,7 +471,7 @@ def test_feedback_is_that_of_allreduce_with_feedback(check_vma):
     equal((got, state.residuals[0]), (w, residual))
 
 
-def test_a_python_loop_over_steps_loses_nothing():
+def test_compress_with_feedback_delivers_all_values_in_a_python_loop():
     gradients = rows(5, 3000)
     program = mapped(lambda g: lax.psum({"a": g, "b": g[:1000] * 2, "count": g[0]}, "d"))
     step = jcc.compress_with_feedback(program, "topk:density=0.05")
@@ -485,7 +487,7 @@ def test_a_python_loop_over_steps_loses_nothing():
     assert np.abs(state.residuals[0]).max() > 1e-2
 
 
-def test_feedback_in_branches_and_loops():
+def test_compress_with_feedback_works_in_cond_and_while_loop():
     x = rows(3000)
 
     def program(x):
@@ -506,7 +508,7 @@ def test_feedback_in_branches_and_loops():
 
 
 @pytest.mark.parametrize(("dimension", "tiled"), [(0, False), (0, True), (1, True), (1, False)])
-def test_feedback_of_psum_scatter(dimension, tiled):
+def test_compress_with_feedback_delivers_all_values_of_psum_scatter(dimension, tiled):
     """Residuals have the operands' shape for any scattered dimension."""
     shape = [300, 80]
     shape[dimension] = 2 * N if tiled else N
@@ -531,7 +533,7 @@ def test_feedback_of_psum_scatter(dimension, tiled):
     assert np.abs(state.residuals[1]).max() > 1e-2
 
 
-def test_residuals_of_two_axes():
+def test_collectives_over_two_axes_have_separate_residuals():
     x = np.random.default_rng(0).normal(size=(2, 4, 1000)).astype(np.float32)
     mesh = mesh_of(2, 4)
 
@@ -568,7 +570,7 @@ def _in_a_branch(x):
     ],
     ids=["while", "cond", "checkpoint", "custom_jvp"],
 )
-def test_where_a_residual_cannot_be_carried(function, facts):
+def test_collectives_without_a_place_for_residuals_are_refused(function, facts):
     step = jcc.compress_with_feedback(mapped(function), [CollectiveRule("int4", "psum")])
     call = "psum over d of float32[1024] at test_compress.py:"
     # JAX names the primitive of jax.checkpoint differently in each version.
@@ -576,7 +578,7 @@ def test_where_a_residual_cannot_be_carried(function, facts):
         step.init(rows(1024))
 
 
-def test_state_of_another_program_is_refused():
+def test_apply_refuses_the_state_of_another_program():
     step = jcc.compress_with_feedback(mapped(lambda x: lax.psum(x, "d")), "int4")
     state = step.init(rows(1024))
     with raises(
@@ -588,7 +590,7 @@ def test_state_of_another_program_is_refused():
 # --- one axis made explicit ---
 
 
-def test_a_step_of_sharded_arguments_has_nothing_to_compress():
+def test_step_without_explicit_collectives_is_refused():
     mesh = mesh_of(N)
     x = jax.device_put(rows(1024), NamedSharding(mesh, P("d")))
     step = jcc.compress(jax.jit(lambda x: x.sum(0)), "int8")
@@ -597,7 +599,7 @@ def test_a_step_of_sharded_arguments_has_nothing_to_compress():
 
 
 @pytest.mark.parametrize("codec", ["lossless", "int8"])
-def test_data_parallel_leaves_the_other_axes_to_xla(codec):
+def test_data_parallel_leaves_other_axes_to_xla(codec):
     mesh = mesh_of(2, 4)
     x = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
     y = np.random.default_rng(1).normal(size=(32, 256)).astype(np.float32)
@@ -627,7 +629,7 @@ def test_data_parallel_leaves_the_other_axes_to_xla(codec):
     np.testing.assert_allclose(expected, w - 0.5 * whole, atol=1e-5)
 
 
-def test_data_parallel_says_what_is_wrong():
+def test_data_parallel_refuses_unknown_axes_and_batch_argnums():
     with raises(errors.UnknownNameError, "data_parallel", "'data'", "'d', 'm'", "mesh="):
         jcc.data_parallel(lambda x: x, "data", mesh=mesh_of(2, 4))
     spread = jcc.data_parallel(lambda x: x, "d", mesh=mesh_of(2, 4), batch_argnums=(0, 1))

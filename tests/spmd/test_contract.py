@@ -50,7 +50,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("n,mode,row,transform", CASES)
-def test_transform(n, mode, row, transform):
+def test_every_operation_matches_numpy_under_transformations(n, mode, row, transform):
     batch(n, mode, row).check(transform)
 
 
@@ -62,24 +62,24 @@ def sized(rows, sizes):
 
 
 @sized(OPERATIONS, [2, 3, 8])
-def test_dtypes(n, row):
+def test_every_operation_supports_every_dtype(n, row):
     Batch(AxisPlace(n, "no_check_vma"), row).check_dtypes()
 
 
 @each(OPERATIONS)
 @pytest.mark.parametrize("codec", exact.EXACT)
-def test_exact_codecs(codec, row):
+def test_lossless_codecs_return_equal_bits_for_every_dtype(codec, row):
     exact.check_dtypes(AxisPlace(3, "check_vma"), row, codec)
 
 
 @pytest.mark.parametrize("codec", exact.EXACT)
 @pytest.mark.parametrize("n", [2, 8])
-def test_exact_codecs_of_long_arrays(n, codec):
+def test_lossless_codecs_return_equal_bits_for_long_arrays(n, codec):
     exact.check_long(AxisPlace(n, "no_check_vma"), codec)
 
 
 @sized([row for row in OPERATIONS if row.same], [1, 3, 8])
-def test_results_are_invariant(n, row):
+def test_results_are_invariant_over_the_axis(n, row):
     """`out_specs=P()` is accepted, and each device has the same result."""
     place = AxisPlace(n, "check_vma")
     x = row.inputs(n, 5)
@@ -90,7 +90,7 @@ def test_results_are_invariant(n, row):
 
 
 @each(OPERATIONS)
-def test_one_rank(row):
+def test_operations_of_one_rank_return_their_operand(row):
     place = AxisPlace(1, "check_vma")
     x = row.inputs(1, 6)
     data.assert_same(place.run(lambda x, flag: row.call(place, x), x), row.expected(x))
@@ -98,11 +98,11 @@ def test_one_rank(row):
 
 @pytest.mark.parametrize("mode", ["check_vma", "no_check_vma"])
 @pytest.mark.parametrize("name", [*float0.OPERATIONS, *float0.ALONG_AN_AXIS])
-def test_float0_leaves(name, mode):
+def test_operations_pass_float0_leaves_through(name, mode):
     float0.check(AxisPlace(2, mode), (float0.OPERATIONS | float0.ALONG_AN_AXIS)[name])
 
 
-def test_every_operation_is_given_float0_leaves():
+def test_float0_cases_cover_every_operation():
     import jaxccomp as jcc
     from jaxccomp import ops
 
@@ -112,7 +112,7 @@ def test_every_operation_is_given_float0_leaves():
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
-def test_half_types_are_rounded_once(n):
+def test_half_precision_sums_round_once(n):
     """Sums of float16 and bfloat16 are computed in float32."""
     import jaxccomp as jcc
 

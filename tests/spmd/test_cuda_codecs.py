@@ -117,7 +117,7 @@ def values(dtype="float32"):
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_results_are_those_of_the_traced_codecs(name, codec, calls, monkeypatch):
+def test_gpu_codec_calls_return_the_xla_backends_bits(name, codec, calls, monkeypatch):
     got, expected = both(name, codec, values(), monkeypatch, check_vma=False)
     assert calls
     np.testing.assert_array_equal(got, expected)
@@ -125,14 +125,14 @@ def test_results_are_those_of_the_traced_codecs(name, codec, calls, monkeypatch)
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["allgather", "alltoall", "bcast"])
-def test_half_types(name, dtype, calls, monkeypatch):
+def test_gpu_codec_calls_return_equal_bits_for_half_precision(name, dtype, calls, monkeypatch):
     got, expected = both(name, "int8", values(dtype), monkeypatch, check_vma=True)
     assert calls and got.dtype == jnp.dtype(dtype)
     np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("check_vma", [False, True])
-def test_batched_and_differentiated(check_vma, calls, monkeypatch):
+def test_gpu_codec_calls_support_vmap_and_grad(check_vma, calls, monkeypatch):
     def batched(collective):
         def function(x, **how):
             def loss(y):

@@ -31,13 +31,13 @@ X = np.random.default_rng(0).integers(-9, 9, (N, 6, 5)).astype(np.float32)
 
 
 @pytest.mark.parametrize("mode", ["check_vma", "pmap"])
-def test_types_and_pmap(mode):
+def test_custom_backend_works_in_shard_map_and_pmap(mode):
     own = AxisPlace(N, mode)
     got = own.run(lambda v, _: jcc.allreduce(v, **(own.how | HOW)), X)
     np.testing.assert_array_equal(got, np.stack([X.sum(axis=0)] * N))
 
 
-def test_operations():
+def test_custom_backend_runs_the_operations_that_it_defines():
     np.testing.assert_array_equal(run(jcc.allgather, X), np.stack([X] * N))
     np.testing.assert_array_equal(run(jcc.allreduce, X), np.stack([X.sum(axis=0)] * N))
     mean = run(lambda v, **how: jcc.allreduce(v, op="mean", **how), {"a": X, "b": X[:, 0]})
@@ -48,7 +48,7 @@ def test_operations():
     np.testing.assert_array_equal(same, np.stack([X.sum(axis=0)] * N))
 
 
-def test_the_option_backend_takes_the_names_that_the_argument_takes():
+def test_backend_option_accepts_the_names_of_the_argument():
     def explained():
         program = place.compiled(lambda v, _: jcc.allreduce(v, **place.how))
         return jcc.explain(program)(place.spread(X))
@@ -61,7 +61,7 @@ def test_the_option_backend_takes_the_names_that_the_argument_takes():
         explained()
 
 
-def test_codecs_are_composed_of_raw_operations():
+def test_codecs_use_raw_operations_of_a_custom_backend():
     total = run(lambda v, **how: jcc.allreduce(v, codec="int8", **how), X)
     np.testing.assert_allclose(total, np.stack([X.sum(axis=0)] * N), atol=1)
     np.testing.assert_array_equal(total, np.stack([total[0]] * N))
@@ -79,7 +79,7 @@ def test_codecs_are_composed_of_raw_operations():
     np.testing.assert_array_equal(seen, np.stack([X[1]] * N))
 
 
-def test_derivatives_and_batches():
+def test_custom_backend_supports_grad_and_vmap():
     def loss(v, **how):
         return jax.grad(lambda w: jcc.bcast(w, root=1, **how).sum())(v)
 
@@ -90,7 +90,7 @@ def test_derivatives_and_batches():
     np.testing.assert_array_equal(batched, np.stack([X.sum(axis=0)] * N))
 
 
-def test_what_is_lacking_is_told_while_tracing():
+def test_operations_missing_in_a_custom_backend_raise_while_tracing():
     has = "'bcast', 'allreduce', 'reduce', 'allgather', 'alltoall'"
     with raises(errors.BackendError, "'plugin_gathering'", "scan", has):
         run(jcc.scan, X)
@@ -108,7 +108,7 @@ def test_what_is_lacking_is_told_while_tracing():
         run(lambda v, **how: jcc.allreduce(v, algorithm="ring", **how), X)
 
 
-def test_results_of_other_shapes_are_told():
+def test_results_of_wrong_shape_or_dtype_raise_backend_error():
     @jcc.register_backend("crooked")
     class Crooked:
         def allreduce(x, call):
@@ -125,7 +125,7 @@ def test_results_of_other_shapes_are_told():
         place.run(lambda v, _: jcc.allgather(v, **how), X)
 
 
-def test_between_processes():
+def test_custom_backend_runs_on_communicators():
     @jcc.register_backend("alone")
     class Alone:
         communicators = True
@@ -137,12 +137,12 @@ def test_between_processes():
     np.testing.assert_array_equal(jcc.allreduce(X, backend="alone"), X + 1)
 
 
-def test_example_in_docstring():
+def test_docstring_example_of_register_backend_runs():
     (found,) = doctest.DocTestFinder().find(jcc.register_backend, globs={"jaxccomp": jcc})
     assert doctest.DocTestRunner().run(found).failed == 0
 
 
-def test_bad_backends_are_refused_when_registered():
+def test_register_refuses_invalid_backends():
     with raises(errors.NameTakenError, "backend 'xla'", "this package", "Mine"):
         jcc.register_backend("xla")(type("Mine", (), {"allreduce": lambda x, call: x}))
     with raises(errors.BackendError, "backend 'empty'", "contract.plugin", "'bcast'"):

@@ -17,7 +17,7 @@ def nothing_is_registered(monkeypatch):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
 @pytest.mark.parametrize("codec", [None, "bf16"])
-def test_values(n, codec):
+def test_registered_algorithms_return_numpy_results(n, codec):
     """Results on whole numbers equal NumPy's bit for bit."""
     place = AxisPlace(n, "no_check_vma")
     x = np.random.default_rng(n).integers(-20, 20, (n, 5000)).astype(np.float32)
@@ -40,7 +40,7 @@ def test_values(n, codec):
     np.testing.assert_array_equal(pairs, rows.swapaxes(0, 1))
 
 
-def test_groups_and_batches():
+def test_registered_algorithms_support_groups_and_vmap():
     """Each group size has its own schedules; vmap enlarges their blocks."""
     place = AxisPlace(4, "no_check_vma")
     x = np.arange(4 * 3 * 7, dtype=np.float32).reshape(4, 3, 7)
@@ -57,7 +57,7 @@ def test_groups_and_batches():
     np.testing.assert_array_equal(got, np.stack([x[0] + x[2], x[1] + x[3]] * 2))
 
 
-def test_two_threads_lower_at_once():
+def test_registered_algorithms_lower_in_concurrent_threads():
     """Schedules are created, checked and cached correctly, by either thread."""
     import concurrent.futures
 
@@ -74,7 +74,7 @@ def test_two_threads_lower_at_once():
             np.testing.assert_array_equal(got, np.stack([x[1, :size]] * 4))
 
 
-def test_a_wrong_schedule_is_refused():
+def test_wrong_schedule_is_refused_while_lowering():
     place = AxisPlace(3, "no_check_vma")
 
     @jcc.register_algorithm("half", "allgather")

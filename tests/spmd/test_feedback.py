@@ -54,7 +54,7 @@ def train(how):
     pairwise(WAYS, ["int4:rounding=stochastic", "topk:density=0.05"], ["sum", "mean"]),
     ids=lambda value: value.get("algorithm", "xla") if isinstance(value, dict) else None,
 )
-def test_nothing_is_lost(way, codec, op):
+def test_delivered_values_and_residuals_sum_to_all_gradients(way, codec, op):
     place = AxisPlace(N, "check_vma")
     grads = gradients()
     # A leading axis of size 1, along which the place concatenates the ranks.
@@ -90,7 +90,7 @@ def on_axis(body, *operands, n=4, check_vma=True):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[-1]], ids=["xla", "last"])
-def test_other_floats(way, dtype):
+def test_feedback_supports_other_floating_dtypes(way, dtype):
     grads = jnp.asarray(gradients(4)["kernel"], dtype)[:, 0]
 
     def body(x):
@@ -105,7 +105,7 @@ def test_other_floats(way, dtype):
 
 
 @pytest.mark.parametrize("name", ["allreduce_with_feedback", "reduce_scatter_with_feedback"])
-def test_without_op_it_is_the_mean_and_a_warning(name):
+def test_missing_op_means_mean_and_warns(name):
     x = jnp.ones((4, 4, 4))
 
     def body(x, *op):
@@ -120,7 +120,7 @@ def test_without_op_it_is_the_mean_and_a_warning(name):
 
 @needs_engine
 @pytest.mark.parametrize("algorithm", ["one_shot", *ALGORITHMS])
-def test_no_more_travels_than_for_an_allreduce(algorithm):
+def test_feedback_sends_no_more_than_allreduce(algorithm):
     x = jnp.asarray(gradients(4)["kernel"][:, 0])
     how = {"op": "mean", "codec": "topk:density=0.05", "axis_name": "d", "algorithm": algorithm}
 
@@ -138,7 +138,7 @@ def test_no_more_travels_than_for_an_allreduce(algorithm):
 
 
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[-1]], ids=["xla", "last"])
-def test_groups(way):
+def test_feedback_works_in_axis_index_groups(way):
     x = jnp.asarray(gradients(4)["kernel"][:, 0])
     groups = [[0, 3], [2, 1]]
 
@@ -154,7 +154,7 @@ def test_groups(way):
 
 
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[-1]], ids=["xla", "last"])
-def test_what_is_not_finite_leaves_no_trace(way):
+def test_nonfinite_values_do_not_enter_residuals(way):
     x = jnp.ones((4, 2000)).at[1, 5].set(jnp.inf)
 
     def body(x):
@@ -166,7 +166,7 @@ def test_what_is_not_finite_leaves_no_trace(way):
     assert np.isfinite(residual).all()
 
 
-def test_along_a_vmap_axis_nothing_is_lost():
+def test_feedback_along_a_vmap_axis_is_exact():
     x = jnp.asarray(gradients(4)["kernel"][:, 0])
 
     def body(x, residual):
@@ -178,7 +178,7 @@ def test_along_a_vmap_axis_nothing_is_lost():
 
 
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[-1]], ids=["xla", "last"])
-def test_batched_over_another_axis(way):
+def test_feedback_supports_vmap_over_another_axis(way):
     x = jnp.asarray(gradients(4)["kernel"])  # the steps are a batch here
 
     def one(x):
@@ -191,7 +191,7 @@ def test_batched_over_another_axis(way):
     assert np.abs(residual).max() > 1e-3
 
 
-def test_over_a_mesh_and_a_vmap_axis():
+def test_feedback_over_a_mesh_axis_and_a_vmap_axis_is_exact():
     x = jnp.asarray(gradients(4)["kernel"])
 
     def one(x):
@@ -203,7 +203,7 @@ def test_over_a_mesh_and_a_vmap_axis():
     assert not residual.any()
 
 
-def test_with_feedback_refuses_derivatives():
+def test_reductions_with_feedback_refuse_derivatives():
     def loss(x):
         how = {"op": "mean", "codec": "int8", "axis_name": "d"}
         return jcc.allreduce_with_feedback(x, jnp.zeros_like(x), **how)[0].sum()
@@ -220,7 +220,7 @@ def test_with_feedback_refuses_derivatives():
 # --- reduce_scatter -----------------------------------------------------------------------------
 
 
-def test_all_algorithms_of_reduce_scatter_are_tested():
+def test_reduce_scatter_cases_cover_all_algorithms():
     if not engine.available():
         pytest.skip("needs the native engine")
     rows = engine.load().describe()["algorithms"]
@@ -257,7 +257,7 @@ def scattered(way, op, codec, check_vma, n=4):
     ),
     ids=lambda value: value.get("algorithm", "xla") if isinstance(value, dict) else None,
 )
-def test_reduce_scatter_loses_nothing(way, codec, op):
+def test_reduce_scatter_delivers_all_values_with_residuals(way, codec, op):
     rows, reduced, residual = scattered(way, op, codec, check_vma=op == "sum")
     merge = {"sum": np.sum, "mean": np.mean}[op]
     for name, x in rows.items():
@@ -268,7 +268,7 @@ def test_reduce_scatter_loses_nothing(way, codec, op):
 
 
 @pytest.mark.parametrize("way", SCATTER_WAYS, ids=lambda way: way.get("algorithm", "xla"))
-def test_reduce_scatter_gives_what_it_gives_without_feedback(way):
+def test_reduce_scatter_results_are_equal_with_and_without_feedback(way):
     x = jnp.asarray(gradients(4)["kernel"])  # the steps are the rows here
 
     def body(x):
@@ -281,7 +281,7 @@ def test_reduce_scatter_gives_what_it_gives_without_feedback(way):
 
 
 @pytest.mark.parametrize("way", SCATTER_WAYS[:2], ids=["xla", "direct"][: len(SCATTER_WAYS[:2])])
-def test_reduce_scatter_batched_in_groups_of_other_floats(way):
+def test_reduce_scatter_supports_groups_vmap_and_bfloat16(way):
     x = jnp.asarray(gradients(4)["kernel"][:, :2], "bfloat16")
     groups = [[0, 3], [2, 1]]
 
@@ -298,7 +298,7 @@ def test_reduce_scatter_batched_in_groups_of_other_floats(way):
             np.testing.assert_allclose(np.float32(reduced[rank]), expected, rtol=2**-5, atol=2**-5)
 
 
-def test_reduce_scatter_along_a_vmap_axis_and_what_is_no_float():
+def test_reduce_scatter_along_a_vmap_axis_is_exact_with_integer_leaves():
     x = {"a": jnp.arange(32.0).reshape(4, 4, 2), "n": jnp.arange(16).reshape(4, 4)}
 
     def body(x):
@@ -312,7 +312,7 @@ def test_reduce_scatter_along_a_vmap_axis_and_what_is_no_float():
     assert not residual["a"].any() and residual["n"] is None
 
 
-def test_reduce_scatter_with_feedback_names_bad_arguments():
+def test_reduce_scatter_with_feedback_refuses_invalid_arguments():
     x = jnp.ones((4, 4, 8))
 
     def call(residual, op="mean"):

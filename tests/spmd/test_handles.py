@@ -82,7 +82,7 @@ def test_nonblocking_takes_an_operation_not_its_result():
         jcc.nonblocking(jcc.allreduce(jnp.ones(3)))
 
 
-def test_names_of_version_0_1_warn_and_work():
+def test_names_of_version_0_1_work_with_a_warning():
     with pytest.warns(DeprecationWarning, match=r"nonblocking\(jaxccomp.allreduce\)"):
         start = jcc.allreduce_start
     np.testing.assert_array_equal(start(jnp.ones(3)).wait(), np.ones(3))
@@ -92,7 +92,7 @@ def test_names_of_version_0_1_warn_and_work():
 
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_gives_what_the_operation_gives(name, plane):
+def test_nonblocking_returns_the_operations_result(name, plane):
     how = {"axis_name": "i", "backend": plane, **ARGUMENTS[name]}
 
     def program(function, x):
@@ -105,7 +105,7 @@ def test_gives_what_the_operation_gives(name, plane):
     jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
-def test_what_comes_after():
+def test_wait_after_orders_computation_before_the_result():
     def program(x):
         handle = jcc.nonblocking(jcc.allreduce)(x, axis_name="i")
         y = jnp.tanh(x)
@@ -118,7 +118,7 @@ def test_what_comes_after():
     assert "optimization_barrier" in str(jax.make_jaxpr(mapped)(*operands))
 
 
-def test_carried_through_a_loop():
+def test_handle_can_be_carried_through_scan():
     """Each step waits for the previous step's operation."""
 
     def program(x):
@@ -138,7 +138,7 @@ def test_carried_through_a_loop():
     np.testing.assert_array_equal(last[0], (X + 3).sum(axis=0))
 
 
-def test_derivative():
+def test_nonblocking_operation_has_the_operations_gradient():
     def loss(x):
         return jnp.sum(jcc.nonblocking(jcc.allreduce)(x, axis_name="i").wait(after=x * 2) ** 2)
 
@@ -162,7 +162,7 @@ def test_unwaited_handle_warns_with_its_line():
     check_text(str(caught[0].message), "bcast of test_handles.py:")
 
 
-def test_returned_from_a_jitted_function():
+def test_handle_returned_from_jit_can_be_waited_without_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         handle = jax.jit(lambda x: jcc.nonblocking(jcc.allreduce)(x))(jnp.ones(3))
@@ -179,14 +179,14 @@ def test_returned_from_a_jitted_function():
     ],
     ids=["op", "codec", "shape"],
 )
-def test_mistakes_are_told_where_it_starts(start, facts):
+def test_invalid_arguments_raise_when_the_operation_starts(start, facts):
     with raises(jcc.errors.JaxccompError, facts):
         start(jnp.ones(3))
 
 
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("transform", ["none", "grad", "vmap", "scan"])
-def test_operations_that_run_apart_have_the_same_results_and_rules(plane, transform):
+def test_concurrent_operations_have_the_same_results_and_rules(plane, transform):
     """The last group has a constant and a value of another size, which need no token."""
 
     def sums(x, apart):

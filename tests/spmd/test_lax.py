@@ -84,7 +84,7 @@ def check_transpose(linear, x):
 @pytest.mark.parametrize("check_vma", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", CASES)
-def test_values_and_derivatives(mesh, x, name, backend, check_vma):
+def test_values_and_derivatives_equal_jax_lax(mesh, x, name, backend, check_vma):
     if check_vma and name in NO_VMA_IN_JAX:
         pytest.skip("jax.lax does not do this")
     ours = mapped(mesh, lambda x: CASES[name](jcc.lax, x, backend=backend), check_vma)
@@ -121,7 +121,7 @@ def test_values_and_derivatives(mesh, x, name, backend, check_vma):
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if "groups" not in n])
-def test_along_an_axis_of_vmap(name, x):
+def test_values_and_gradients_along_a_vmap_axis_equal_jax_lax(name, x):
     x = x.reshape(N, 8, 16)
     if name == "ppermute":  # jax.lax requires a full permutation there
         CASE = lambda ops, x: ops.ppermute(x, "d", [(i, (i + 3) % N) for i in range(N)])  # noqa: E731
@@ -144,7 +144,7 @@ def test_along_an_axis_of_vmap(name, x):
 
 
 @pytest.mark.parametrize("name", jcc.lax.__all__)
-def test_signatures_extend_those_of_jax(name):
+def test_signatures_start_with_the_parameters_of_jax_lax(name):
     theirs = list(inspect.signature(getattr(lax, name)).parameters.values())
     ours = list(inspect.signature(getattr(jcc.lax, name)).parameters.values())
     for one, two in zip(theirs, ours, strict=False):
@@ -156,7 +156,7 @@ def test_signatures_extend_those_of_jax(name):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("check_vma", [False, True])
-def test_pbroadcast(mesh, x, backend, check_vma):
+def test_pbroadcast_returns_the_sources_value_and_gradient(mesh, x, backend, check_vma):
     static = mapped(mesh, lambda x: jcc.lax.pbroadcast(x, "d", 5, backend=backend), check_vma)
     traced = mapped(
         mesh,
@@ -178,7 +178,7 @@ def test_pbroadcast(mesh, x, backend, check_vma):
 
 @pytest.mark.parametrize("axes", [("a", "b"), ("b", "a"), ("b",), ("c", "a")])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_tuples_of_axes(axes, backend, x):
+def test_tuples_of_axes_number_ranks_as_jax_lax(axes, backend, x):
     mesh = jax.make_mesh((2, 2, 2), ("a", "b", "c"), axis_types=(AxisType.Auto,) * 3)
     n = 2 ** len(axes)
 
@@ -207,7 +207,7 @@ def test_tuples_of_axes(axes, backend, x):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_ppermute_numbers_ranks_as_axis_index(backend):
+def test_ppermute_numbers_ranks_like_axis_index(backend):
     mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
 
     def body():
@@ -223,7 +223,7 @@ def test_ppermute_numbers_ranks_as_axis_index(backend):
     np.testing.assert_array_equal(f(), 0)
 
 
-def test_constants_bools_and_positional_axes(mesh):
+def test_psum_accepts_constants_bools_and_positional_axes(mesh):
     def body(x):
         return (
             jcc.lax.psum(1, "d"),
@@ -261,7 +261,7 @@ def ragged_inputs():
 
 @pytest.mark.parametrize("backend", BACKENDS + ["vmap"])
 @pytest.mark.parametrize("check_vma", [False, True])
-def test_ragged_all_to_all(mesh, backend, check_vma):
+def test_ragged_all_to_all_returns_blocks_and_gradients(mesh, backend, check_vma):
     *operands, expected = map(jnp.asarray, ragged_inputs())
 
     def each(*operands):
@@ -303,7 +303,7 @@ def test_ragged_all_to_all(mesh, backend, check_vma):
 
 
 @pytest.mark.parametrize("shape", [(24, 0), (8, 3, 0)])
-def test_empty_blocks_are_tiled(mesh, shape):
+def test_tiled_operations_accept_empty_blocks(mesh, shape):
     def of(ops):
         gather = lambda x: ops.all_gather(x, "d", tiled=True)  # noqa: E731
         step = jax.shard_map(gather, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
@@ -314,7 +314,7 @@ def test_empty_blocks_are_tiled(mesh, shape):
 
 @pytest.mark.skipif(not engine.available(), reason="the algorithms are the engine's")
 @pytest.mark.parametrize("algorithm", ["chain", "chain:chunk=4096", "scatter_allgather"])
-def test_an_algorithm_that_the_transpose_lacks(mesh, x, algorithm):
+def test_gradient_works_if_the_transpose_lacks_the_algorithm(mesh, x, algorithm):
     def derivative(**options):
         step = lambda x: jcc.lax.pbroadcast(x, "d", 3, **options).sum()  # noqa: E731
         specs = P("d")

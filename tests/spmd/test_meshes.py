@@ -59,13 +59,13 @@ def check(result, rows):
 @pytest.mark.parametrize(
     "devices", [[7, 6, 5, 4, 3, 2, 1, 0], [3, 0, 6, 1], [5, 4], [2, 7, 1, 4, 0, 6]], ids=str
 )
-def test_permuted_and_partial_meshes(devices, check_vma):
+def test_operations_work_on_permuted_and_partial_meshes(devices, check_vma):
     mesh = Mesh(np.array(jax.devices())[devices], ("d",))
     rows = rows_of(len(devices))
     check(jax.jit(mapped(mesh, "d", check_vma))(rows), rows)
 
 
-def test_disjoint_meshes_in_flight_together():
+def test_programs_on_disjoint_meshes_run_concurrently():
     halves = [Mesh(np.array(jax.devices())[part], ("d",)) for part in ([0, 2, 4, 6], [7, 5, 3, 1])]
     functions = [jax.jit(mapped(mesh, "d")) for mesh in halves]
     rows = rows_of(4)
@@ -74,8 +74,8 @@ def test_disjoint_meshes_in_flight_together():
         check(result, rows + i % 2)
 
 
-def test_the_same_devices_in_two_orders():
-    """Programs on overlapping devices run one after the other, without waiting."""
+def test_programs_on_overlapping_meshes_run_in_sequence():
+    """The test does not wait between launches."""
     orders = [[0, 1, 2, 3], [3, 1, 0, 2], [4, 3, 2, 1]]
     functions = [jax.jit(mapped(Mesh(np.array(jax.devices())[o], ("d",)), "d")) for o in orders]
     rows = rows_of(4)
@@ -85,7 +85,7 @@ def test_the_same_devices_in_two_orders():
 
 
 @pytest.mark.parametrize("axes", [("a", "b"), ("b", "a"), ("a", "c"), ("c", "b", "a")], ids=str)
-def test_tuples_of_axes(axes):
+def test_tuples_of_axes_form_groups_in_their_order(axes):
     """Ranks are numbered in the order of P(axes); other axes form independent groups."""
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2, 2), ("a", "b", "c"))
     n = 2 ** len(axes)
@@ -93,7 +93,7 @@ def test_tuples_of_axes(axes):
     check(jax.jit(mapped(mesh, axes))(rows), rows)
 
 
-def test_one_axis_of_two():
+def test_operations_over_one_of_two_axes_form_independent_groups():
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
     rows = rows_of(8).reshape(2, 4, 5)
     f = jax.shard_map(
@@ -107,7 +107,7 @@ def test_one_axis_of_two():
         check(jax.tree.map(lambda y, i=i: y[i], result), rows[i])
 
 
-def test_explicit_axes():
+def test_operations_work_on_explicit_axes():
     mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Explicit,))
     rows = rows_of(8)
     x = jax.device_put(rows, NamedSharding(mesh, P("d")))
@@ -115,7 +115,7 @@ def test_explicit_axes():
         check(jax.jit(mapped(mesh, "d"))(x), rows)
 
 
-def test_partly_manual():
+def test_operations_work_in_partly_manual_shard_map():
     """shard_map over one of two axes; the compiler handles the other."""
     mesh = jax.make_mesh((4, 2), ("d", "m"), axis_types=(AxisType.Auto,) * 2)
     rows = rows_of(4)
@@ -129,7 +129,7 @@ def test_partly_manual():
     check(jax.jit(f)(rows), rows)
 
 
-def test_inside_a_larger_program():
+def test_operations_and_gradients_work_inside_a_larger_jitted_program():
     """Sharded operands, computation before and after, and the gradient of all of it."""
     mesh = Mesh(np.array(jax.devices()), ("d",))
     total = jax.shard_map(

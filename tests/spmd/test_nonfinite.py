@@ -1,4 +1,4 @@
-"""A step with a value that is not finite shows on all ranks, and leaves no trace in any state."""
+"""A nonfinite value makes its step nonfinite on all ranks, and enters no state."""
 
 import functools
 import itertools
@@ -23,7 +23,7 @@ STEPS = 6
 WARMUP = 3
 SHAPES = {"kernel": (24, 40), "bias": (7,)}
 VALUES = {"inf": np.inf, "-inf": -np.inf, "nan": np.nan}
-# The step that is bad: the first, one of the warm-up, one after it.
+# The nonfinite step: the first, one of the warm-up, one after it.
 CASES = list(itertools.product(VALUES, ["one value", "all values"], ["one", "all"], [0, 1, 4]))
 
 
@@ -39,7 +39,7 @@ def gradients():
 
 
 def bad(step, value, extent, ranks):
-    """A step's gradients with values that are not finite, on rank 1 or on all."""
+    """Returns a step's gradients with nonfinite values, on rank 1 or on all."""
     step = {name: x.copy() for name, x in step.items()}
     rows = slice(1, 2) if ranks == "one" else slice(None)
     if extent == "one value":
@@ -131,7 +131,7 @@ TRANSFORMATIONS = {
 
 
 def compiled(transformation):
-    """``init`` and ``update`` for the rows of all ranks."""
+    """Returns compiled ``init`` and ``update`` for the rows of all ranks."""
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
 
     def on_ranks(function):
@@ -148,7 +148,7 @@ def compiled(transformation):
 
 
 def run(made, steps):
-    """The results and the states of all steps."""
+    """Returns the results and the states of all steps."""
     init, update = made
     state = init(steps[0])
     results, states = [], [state]
@@ -164,7 +164,7 @@ def assert_same(a, b):
 
 
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_a_bad_step_shows_on_all_ranks_and_leaves_no_trace(name):
+def test_nonfinite_step_is_nan_on_all_ranks_and_leaves_states_finite(name):
     made = compiled(TRANSFORMATIONS[name]())
     good = gradients()
     without = {number: run(made, good[:number] + good[number + 1 :]) for number in (0, 1, 4)}
@@ -182,7 +182,7 @@ def test_a_bad_step_shows_on_all_ranks_and_leaves_no_trace(name):
 
 @pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter"])
 @pytest.mark.parametrize("codec", lossy_codecs())
-def test_every_codec_shows_a_bad_step(codec, collective):
+def test_every_codec_reports_a_nonfinite_step(codec, collective):
     function = getattr(jcc, f"{collective}_with_feedback")
     made = compiled(Scatter(functools.partial(function, codec=codec, **HOW)))
     good = gradients()
@@ -196,8 +196,8 @@ def test_every_codec_shows_a_bad_step(codec, collective):
         assert_same(states[1], states[2])
 
 
-def test_apply_if_finite_skips_a_bad_step_on_all_ranks():
-    """As docs/training.md has it: around what comes after the exchange."""
+def test_apply_if_finite_skips_a_nonfinite_step_on_all_ranks():
+    """As in docs/training.md: it wraps the transformations after the exchange."""
     optimizer = optax.chain(
         optim.powersgd(rank=2, **HOW), optax.apply_if_finite(optax.sgd(1.0, momentum=0.9), 3)
     )
@@ -211,7 +211,7 @@ def test_apply_if_finite_skips_a_bad_step_on_all_ranks():
 
 
 @pytest.mark.parametrize("maker", ["diloco", "local_sgd", "sparse_loco"])
-def test_an_outer_step_may_exclude_a_worker_that_is_not_finite(maker):
+def test_outer_step_excludes_nonfinite_workers_on_request(maker):
     make = functools.partial(getattr(optim, maker), exclude_nonfinite=True, **HOW)
     if maker == "sparse_loco":
         make = functools.partial(make, density=1.0, quantize=False)
@@ -235,7 +235,7 @@ def test_an_outer_step_may_exclude_a_worker_that_is_not_finite(maker):
 
 
 @pytest.mark.parametrize("exclude", [False, True])
-def test_streaming(exclude):
+def test_streaming_outer_steps_recover_from_nonfinite_values(exclude):
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
     outer = optim.diloco(
         codec="int4", error_feedback=True, mesh=mesh, exclude_nonfinite=exclude, **HOW
@@ -254,7 +254,7 @@ def test_streaming(exclude):
             finite = np.isfinite(params["kernel"]).all(axis=(1, 2))
             shown.append(finite.tolist())
             assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
-            if not finite.any():  # as the class's docstring says
+            if not finite.any():  # the remedy in the class's docstring
                 params, state = streaming.finish(params, state)
         assert shown.count([False] * N) == (0 if exclude else 1), shown
         assert shown[-1] == [True] * N

@@ -71,7 +71,7 @@ REDUCTIONS = {
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", ["sum", "mean", "max"])
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_lossless_reductions_are_those_of_the_engine(name, op, dtype, as_on_gpus):
+def test_lossless_reductions_equal_the_engines_bits(name, op, dtype, as_on_gpus):
     operation, shape = REDUCTIONS[name]
     x = values(dtype, shape)
     if op != "max":  # orders of summation may differ: these sums are exact
@@ -99,7 +99,7 @@ def test_lossless_reductions_are_those_of_the_engine(name, op, dtype, as_on_gpus
 )
 @pytest.mark.parametrize("op", ["sum", "mean", "max"])
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_lossy_reductions_keep_the_codecs_bounds(name, op, dtype, codec, as_on_gpus):
+def test_lossy_reductions_are_within_the_error_bound(name, op, dtype, codec, as_on_gpus):
     operation, shape = REDUCTIONS[name]
     x = values(dtype, shape)
     exact = np.asarray(x, np.float64)
@@ -138,8 +138,8 @@ MOVES = {
 
 @pytest.mark.parametrize("codec", ["int8|lossless", "topk:density=0.1"])
 @pytest.mark.parametrize("name", MOVES)
-def test_moved_values_are_those_of_the_codec(name, codec, as_on_gpus):
-    """Values are encoded once, and decode to the same as on the native plane."""
+def test_moved_values_equal_the_native_backends_decoded_values(name, codec, as_on_gpus):
+    """Values are encoded once."""
     operation, shape = MOVES[name]
     x = values("float32", shape)
 
@@ -162,7 +162,7 @@ def raw(operation):
     return lambda x: operation(x, axis_name="d")
 
 
-def test_trees_of_several_dtypes(as_on_gpus):
+def test_pytrees_of_mixed_dtypes_are_reduced_exactly(as_on_gpus):
     x = jnp.round(values("float32") * 8)
 
     def function(x):
@@ -178,8 +178,7 @@ def test_trees_of_several_dtypes(as_on_gpus):
 
 
 @pytest.mark.parametrize("codec", [None, "lossless", "int8"])
-def test_feedback(codec, as_on_gpus):
-    """The residuals are the missing part of the sum."""
+def test_feedback_residuals_equal_the_missing_part_of_the_sum(codec, as_on_gpus):
     x = jnp.round(values("float32") * 8)
 
     def function(x):
@@ -193,7 +192,7 @@ def test_feedback(codec, as_on_gpus):
     assert bool(np.abs(lost).max()) == (codec == "int8")
 
 
-def test_derivatives_and_batches(as_on_gpus):
+def test_composed_operations_support_grad_and_vmap(as_on_gpus):
     x = values("float32", (3, COUNT))
 
     def function(x):

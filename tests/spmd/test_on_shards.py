@@ -72,7 +72,7 @@ def collectives(function, *args):
 
 @pytest.mark.parametrize("order", [None, (3, 1, 2, 0, 7, 6, 4, 5)], ids=["in_order", "mixed"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_nothing_is_gathered_and_nothing_changes(backend, order):
+def test_on_shards_gathers_nothing_and_returns_equal_values(backend, order):
     mesh = mesh_of(order)
     params, batch = problem(mesh)
     reduce = jcc.on_shards(mean(backend, "lossless"), SPECS, SPECS)
@@ -89,7 +89,7 @@ def test_nothing_is_gathered_and_nothing_changes(backend, order):
 
 
 @pytest.mark.skipif(not engine.available(), reason="needs the native engine")
-def test_without_it_xla_gathers():
+def test_without_on_shards_xla_gathers():
     """The reason for on_shards: it is unnecessary once XLA no longer gathers here."""
     mesh = mesh_of()
     params, batch = problem(mesh)
@@ -100,7 +100,7 @@ def test_without_it_xla_gathers():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_codec_sees_shards_and_so_does_the_residual(backend):
+def test_codec_and_residual_of_on_shards_have_the_shape_of_shards(backend):
     """Gives the same bits as a shard_map over both axes."""
     mesh = mesh_of()
     params, batch = problem(mesh)
@@ -141,7 +141,7 @@ def test_the_codec_sees_shards_and_so_does_the_residual(backend):
 
 
 @pytest.mark.skipif(not engine.available(), reason="needs the native engine")
-def test_compress_finds_what_is_in_it():
+def test_compress_replaces_collectives_inside_on_shards():
     mesh = mesh_of()
     params, batch = problem(mesh)
     reduce = jcc.on_shards(functools.partial(lax.pmean, axis_name="d"), SPECS, SPECS)
@@ -155,7 +155,7 @@ def test_compress_finds_what_is_in_it():
     assert any(kind == "custom-call" and "f32[64,64]" in shape for kind, shape in travels), travels
 
 
-def test_where_nothing_is_left_to_xla():
+def test_on_shards_requires_shard_map_and_accepts_manual_axes():
     mesh = mesh_of()
     x = np.arange(64.0).reshape(8, 8)
 
@@ -171,7 +171,7 @@ def test_where_nothing_is_left_to_xla():
             inside(x)
 
 
-def test_it_has_derivatives_and_batches():
+def test_on_shards_supports_grad_and_vmap():
     mesh = mesh_of()
     x = np.arange(64.0).reshape(8, 8)
 

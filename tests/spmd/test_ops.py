@@ -152,7 +152,7 @@ def close(one, two, tolerance=1e-5):
 @pytest.mark.parametrize("check_vma", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", CASES)
-def test_values_and_transposes(mesh, name, backend, check_vma):
+def test_values_and_transposes_match_numpy(mesh, name, backend, check_vma):
     shape, call, expected = CASES[name]
     f = mapped(mesh, lambda x: call(x, axis_name="d", backend=backend), check_vma)
     x = operand(shape)
@@ -179,7 +179,7 @@ def test_values_and_transposes(mesh, name, backend, check_vma):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_vmap_of_some_leaves_and_along_the_axis(mesh, name):
+def test_operations_support_vmap_of_some_leaves_and_along_the_axis(mesh, name):
     shape, call, expected = CASES[name]
     x, y = operand(shape), operand(shape, seed=2)
     how = {"axis_name": "d", "backend": "xla"}
@@ -205,7 +205,7 @@ def test_vmap_of_some_leaves_and_along_the_axis(mesh, name):
     "name",
     ["allreduce_mean", "bcast", "allgather", "reduce_scatter", "alltoall", "scan", "sendrecv"],
 )
-def test_axes_of_vmap_and_shard_map_together(name, order):
+def test_operations_over_vmap_and_shard_map_axes_match_numpy(name, order):
     shape, call, expected = CASES[name]
     mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4])
     x = operand(shape)
@@ -223,7 +223,7 @@ def test_axes_of_vmap_and_shard_map_together(name, order):
 @pytest.mark.parametrize(
     "name", ["bcast", "allreduce_max", "allgather", "reduce_scatter", "alltoall", "scan", "exscan"]
 )
-def test_groups(mesh, name, backend):
+def test_operations_in_groups_equal_operations_on_a_smaller_mesh(mesh, name, backend):
     groups = [[6, 0, 3, 5], [1, 2, 4, 7]]
     call = CASES[name][1]
     shape = (4, 3)
@@ -242,7 +242,7 @@ def test_groups(mesh, name, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_bit_operations_and_identities(mesh, backend):
+def test_bit_operations_and_exscan_identities_match_numpy(mesh, backend):
     x = operand((5,), np.int32) * 1000
     flags = x % 3 == 0
     for op, f in {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}.items():
@@ -255,7 +255,7 @@ def test_bit_operations_and_identities(mesh, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_bf16_codec(mesh, backend):
+def test_bf16_codec_rounds_within_its_bound_and_keeps_integers(mesh, backend):
     how = {"backend": backend, "codec": "bf16"}
     for name in ("bcast", "allreduce_sum", "allgather", "reduce_scatter", "sendrecv"):
         shape, call, expected = CASES[name]
@@ -271,7 +271,7 @@ def test_bf16_codec(mesh, backend):
 
 
 @pytest.mark.parametrize("codec", ["fp16", "int8:rounding=stochastic", "int8|lossless", "fp8_e4m3"])
-def test_lossy_codecs_of_the_engine(mesh, codec):
+def test_lossy_codecs_are_within_their_bounds_and_equal_on_all_ranks(mesh, codec):
     for name in ("bcast", "allreduce_sum", "allgather"):
         shape, call, expected = CASES[name]
         x = operand(shape)
@@ -284,7 +284,7 @@ def test_lossy_codecs_of_the_engine(mesh, codec):
 
 
 @pytest.mark.skipif(not engine.available(), reason="needs the native engine")
-def test_lines_of_eager_calls():
+def test_eager_calls_are_logged_with_their_own_lines():
     """Also in a shard_map that is not jitted, each call has its own line."""
     mesh = jax.make_mesh((2,), ("lines",), (AxisType.Auto,), devices=np.array(jax.devices()[:2]))
 

@@ -52,8 +52,7 @@ def zeros(grads):
 
 @pytest.mark.parametrize("op", ["sum", "mean"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_nothing_is_lost_over_the_steps(codec, op):
-    """The sum of reduced values equals the sum of gradients minus the residuals."""
+def test_delivered_values_and_residuals_sum_to_all_gradients(codec, op):
     grads = gradients(steps=6)
 
     def body(grads):
@@ -73,7 +72,7 @@ def test_nothing_is_lost_over_the_steps(codec, op):
 
 @pytest.mark.parametrize("check_vma", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_one_step_is_an_allreduce_and_a_round_trip(dtype, check_vma):
+def test_feedback_step_equals_allreduce_and_residual_of_the_codec(dtype, check_vma):
     grads = jax.tree.map(lambda g: g[:, 0], gradients(1, dtype))
     residual = jax.tree.map(lambda g: (g * 0.25).astype(dtype), grads)
     how = {"codec": "int4", "axis_name": "d"}
@@ -110,7 +109,7 @@ def test_a_lossless_codec_leaves_no_residual(codec):
         assert not residual[name].any()
 
 
-def test_groups_each_for_themselves():
+def test_feedback_works_in_axis_index_groups():
     x = jax.random.normal(jax.random.key(0), (N, 500))
     groups = [[0, 3], [2, 1]]
 
@@ -126,7 +125,7 @@ def test_groups_each_for_themselves():
             np.testing.assert_allclose(reduced[rank], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_leaves_that_are_not_floating():
+def test_leaves_that_are_not_floating_have_no_residual():
     x = {"count": jnp.arange(N), "values": jnp.ones((N, 300)) * jnp.arange(300.0)}
 
     def body(x):
@@ -147,7 +146,7 @@ def test_leaves_that_are_not_floating():
         ([jnp.zeros(3, "int32")], "sum", ("float32[3]", "floating", "int32[3]")),
     ],
 )
-def test_what_does_not_fit_is_named(residual, op, facts):
+def test_mismatched_residuals_raise_errors_that_name_the_leaf(residual, op, facts):
     def body(x):
         return jcc.allreduce_with_feedback([x], residual, op, codec="int8", axis_name="d")[0]
 
@@ -185,7 +184,7 @@ def chain(codec, error_feedback, optimizer):
 
 
 @pytest.mark.parametrize("codec", ["onebit", "topk:density=0.05"])
-def test_quadratic(codec):
+def test_feedback_converges_on_a_quadratic_with_different_minima(codec):
     """Each rank has another minimum, so no rank's gradient is zero at the common one."""
     centers = jax.random.normal(jax.random.key(1), (N, 600), "float32")
     best = centers.mean(axis=0)
@@ -206,7 +205,7 @@ def test_quadratic(codec):
 
 
 @pytest.mark.parametrize("codec", ["onebit", "topk:density=0.02"])
-def test_logistic_regression(codec):
+def test_feedback_converges_on_logistic_regression(codec):
     """The ranks' data have different centres, like data of different sources."""
     rng = np.random.default_rng(5)
     x = rng.standard_normal((N, 50, 400)) + rng.standard_normal((N, 1, 400))
@@ -228,7 +227,7 @@ def test_logistic_regression(codec):
     assert kept < 1.05 * exact
 
 
-def test_without_feedback_there_is_no_state():
+def test_allreduce_gradients_without_feedback_has_no_state():
     optimizer = jcc.optim.allreduce_gradients(codec="int8", axis_name="d")
     assert optimizer.init(jnp.ones(3)) == optax.EmptyState()
     x = jnp.arange(N * 40.0).reshape(N, 40)
@@ -242,7 +241,7 @@ def test_without_feedback_there_is_no_state():
     np.testing.assert_array_equal(reduced, expected)
 
 
-def test_some_leaves_only():
+def test_masked_leaves_are_not_reduced():
     """`optax.masked` excludes the other leaves from the reduction."""
     inner = jcc.optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="d")
     optimizer = optax.masked(inner, {"shared": True, "own": False})
@@ -252,12 +251,12 @@ def test_some_leaves_only():
     np.testing.assert_array_equal(reduced["shared"], np.broadcast_to(reduced["shared"][0], (N, 9)))
 
 
-def test_mistakes_are_told_when_it_is_made():
+def test_unknown_codec_raises_when_the_transformation_is_created():
     with raises(jcc.errors.UnknownNameError, "'int9'", "'int8'"):
         jcc.optim.allreduce_gradients(codec="int9")
 
 
-def test_a_residual_is_no_array_that_all_devices_share():
+def test_residuals_sharded_as_replicated_are_refused():
     """Its type varies by device, so ``P()`` is not a valid spec."""
     optimizer = jcc.optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="d")
     mesh = jax.make_mesh((N,), ("d",), (AxisType.Auto,), devices=np.array(jax.devices()[:N]))
@@ -304,7 +303,7 @@ def updated(optimizer, grads, steps=1):
 
 @pytest.mark.parametrize("feedback", [False, True])
 @pytest.mark.parametrize("bucket_bytes", [1, 17_000, 1 << 30])
-def test_buckets_change_calls_and_no_values(bucket_bytes, feedback):
+def test_bucket_size_changes_calls_but_not_values(bucket_bytes, feedback):
     grads = layers()
     # Rounds each value once, alone.
     lossy = {"error_feedback": True, "codec": "bf16", "algorithm": "one_shot"}
@@ -318,7 +317,7 @@ def test_buckets_change_calls_and_no_values(bucket_bytes, feedback):
     assert calls == {1: 24, 17_000: 6, 1 << 30: 1}[bucket_bytes]
 
 
-def test_the_last_layers_travel_first():
+def test_buckets_of_the_last_layers_are_sent_first():
     grads = jax.tree.map(lambda x: x[0], layers())
     planned = _policy.plan(grads, [], None, 17_000)
     paths = [
@@ -332,7 +331,7 @@ def test_the_last_layers_travel_first():
     assert sorted(i for bucket in buckets for i in bucket.leaves) == list(range(24))
 
 
-def test_small_leaves_never_travel_alone():
+def test_small_leaves_share_a_bucket_with_large_ones():
     """The bias between two large kernels joins one of them."""
     widths = [784, 1536, 1536, 1536, 10]
     shapes = {
@@ -357,7 +356,7 @@ def test_small_leaves_never_travel_alone():
     assert sorted(i for bucket in buckets for i in bucket.leaves) == list(range(8))
 
 
-def test_a_policy_says_which_codec():
+def test_policy_selects_the_codec_of_each_leaf():
     """The first matching rule applies; other leaves use the default."""
     grads = layers(3)
     rules = [
@@ -378,7 +377,7 @@ def test_a_policy_says_which_codec():
 
 
 @pytest.mark.parametrize("feedback", [False, True])
-def test_a_warm_up_ends_on_all_ranks_at_once(feedback):
+def test_warm_up_ends_on_all_ranks_at_the_same_step(feedback):
     grads = layers(2)
     rules = [
         jcc.optim.Rule("onebit", pattern="*kernel", from_step=4),
@@ -396,7 +395,7 @@ def test_a_warm_up_ends_on_all_ranks_at_once(feedback):
     assert (got == got[0]).all()
 
 
-def test_an_error_in_a_phase_names_the_line():
+def test_error_in_a_policy_phase_names_the_users_line():
     """JAX traces branches without the callers' frames."""
     optimizer = jcc.optim.allreduce_gradients(
         codec="int8", axis_name="d", policy=[jcc.optim.Rule("onebit", from_step=3)]
@@ -412,7 +411,7 @@ def test_an_error_in_a_phase_names_the_line():
     assert text.count(f'"test_optim.py:{line}"') == 2 and '"unknown"' not in text
 
 
-def test_a_rule_with_a_lossy_codec_that_takes_integers_alone():
+def test_rule_with_a_lossy_codec_that_matches_only_integers_raises():
     grads = {"w": jnp.ones(4), "steps": jnp.ones(4, jnp.int32)}
 
     def init(codec, pattern):
@@ -425,7 +424,7 @@ def test_a_rule_with_a_lossy_codec_that_takes_integers_alone():
     init("lossless", "st*")
 
 
-def test_mistakes_in_a_policy_are_named():
+def test_invalid_policies_raise_errors_that_name_the_rule():
     make = functools.partial(jcc.optim.allreduce_gradients, axis_name="d")
     params = jax.tree.map(lambda x: x[0], layers(1))
     invalid = functools.partial(raises, jcc.errors.InvalidArgumentError)
@@ -460,7 +459,7 @@ REDUCTIONS = {
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("codec", [None, "int8"])
-def test_a_gradient_that_is_summed_already_is_refused(name, codec):
+def test_gradient_that_is_already_summed_is_refused(name, codec):
     """It would be too large by a factor of the number of ranks, and not compressed."""
     how = {} if codec is None else {"codec": codec}
 
@@ -478,7 +477,7 @@ def test_a_gradient_that_is_summed_already_is_refused(name, codec):
         on_ranks(functools.partial(body, cast=False), x)
 
 
-def test_what_is_the_same_everywhere_may_be_counted():
+def test_allreduce_of_a_replicated_one_counts_the_ranks():
     counted = on_ranks(
         lambda x: x + jcc.allreduce(jnp.ones(()), axis_name="d"), jnp.zeros(N, "float32")
     )
@@ -489,7 +488,7 @@ def test_what_is_the_same_everywhere_may_be_counted():
 
 
 @pytest.mark.parametrize("rules", [[], [jcc.optim.Rule("int4", from_step=3)]])
-def test_a_loop_carries_residuals_as_sharded_arrays(rules):
+def test_python_loop_passes_residuals_as_sharded_arrays(rules):
     """Gives the same results as a scan inside shard_map, and residuals keep their sharding."""
     optimizer = optax.chain(
         jcc.optim.allreduce_gradients(

@@ -74,7 +74,7 @@ def nesterov(anchor, momentum, gradient):
     ],
     ids=str,
 )
-def test_diloco_is_its_definition(how, off):
+def test_diloco_matches_its_definition(how, off):
     outer = optim.diloco(**how, **ON_MESH)
     step = jax.jit(outer.step)
     params, state = rows(start()), jax.jit(outer.init)(start())
@@ -93,7 +93,7 @@ def test_diloco_is_its_definition(how, off):
 
 
 @pytest.mark.slow
-def test_any_outer_optimizer():
+def test_diloco_accepts_any_optax_optimizer():
     outer = optim.diloco(optax.adam(0.1), **ON_MESH)
     params, state = rows(start()), outer.init(start())
     params, _ = jax.jit(outer.step)(learnt(params, 0), state)
@@ -104,7 +104,7 @@ def test_any_outer_optimizer():
         np.testing.assert_allclose(params[name][0], expected[name], atol=1e-4)
 
 
-def test_local_sgd_every_step_is_data_parallel_training():
+def test_local_sgd_with_every_1_equals_data_parallel_training():
     """With H = 1 and plain SGD, the mean of parameters equals a step with the mean gradient."""
     target = drift(1)["kernel"]
     outer = optim.local_sgd(**ON_MESH)
@@ -122,7 +122,7 @@ def test_local_sgd_every_step_is_data_parallel_training():
 @pytest.mark.parametrize(
     "make", [optim.diloco, pytest.param(optim.sparse_loco, marks=pytest.mark.slow)]
 )
-def test_inside_shard_map(make):
+def test_outer_step_inside_shard_map_equals_the_step_on_a_mesh(make):
     """The functions inside one program, compared with the ones on a mesh."""
     outer = make(axis_name="d")
     drifts = jax.tree.map(lambda *x: np.stack(x, axis=1), *map(drift, range(3)))
@@ -176,7 +176,7 @@ def sent_of(x, density, quantize):
 
 
 @pytest.mark.parametrize("quantize", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_sparse_loco_is_its_definition(quantize):
+def test_sparse_loco_matches_its_definition(quantize):
     outer = optim.sparse_loco(density=0.05, decay=0.9, quantize=quantize, **ON_MESH)
     step = jax.jit(outer.step)
     params, state = rows(start()), outer.init(start())
@@ -199,7 +199,7 @@ def test_sparse_loco_is_its_definition(quantize):
             error[name] = np.asarray(state.exchange.residual[name])
 
 
-def test_sparse_loco_of_all_values_is_diloco_without_momentum():
+def test_sparse_loco_of_density_1_equals_diloco_without_momentum():
     sparse = optim.sparse_loco(density=1, quantize=False, learning_rate=0.5, **ON_MESH)
     dense = optim.diloco(optax.sgd(0.5), **ON_MESH)
     results = []
@@ -224,7 +224,7 @@ def test_sparse_loco_of_all_values_is_diloco_without_momentum():
     ],
     ids=["local_sgd", "diloco", "sparse_loco"],
 )
-def test_to_the_optimum_of_a_convex_problem(make, off):
+def test_outer_steps_converge_to_the_optimum_of_a_convex_problem(make, off):
     """Quadratics of equal curvature: local steps do not move the optimum."""
     random = np.random.default_rng(7)
     target = random.standard_normal((N, 12, 300)).astype(np.float32)
@@ -255,7 +255,7 @@ def test_to_the_optimum_of_a_convex_problem(make, off):
 # --- Streaming ---
 
 
-def test_streaming_is_its_definition():
+def test_streaming_matches_its_definition():
     """Compared with algorithm 2 of Douillard et al. 2025, step by step."""
     every, delay, mixing = 6, 2, 0.25
     outer = optim.diloco(**ON_MESH)
@@ -288,7 +288,7 @@ def test_streaming_is_its_definition():
 
 
 @pytest.mark.parametrize("at", [9, pytest.param(8, marks=pytest.mark.slow)])
-def test_streaming_goes_on_from_what_was_saved(tmp_path, at):
+def test_streaming_resumes_from_a_checkpoint_bit_for_bit(tmp_path, at):
     """Also with pending exchanges, which saving completes."""
     orbax = pytest.importorskip("orbax.checkpoint")
     outer = optim.diloco(codec="int4", error_feedback=True, **ON_MESH)
@@ -316,7 +316,7 @@ def test_streaming_goes_on_from_what_was_saved(tmp_path, at):
     assert one.count == other.count == 19
 
 
-def test_streaming_says_what_was_saved_too_early():
+def test_streaming_refuses_a_state_saved_without_settle():
     streaming = optim.Streaming(optim.diloco(**ON_MESH), 4, 1, 2, name="early")
     params, state = rows(start()), streaming.init(start())
     for _ in range(5):
@@ -326,7 +326,7 @@ def test_streaming_says_what_was_saved_too_early():
         other.step(params, state)
 
 
-def test_streaming_may_be_given_parameters_to_overwrite():
+def test_streaming_accepts_donated_parameters():
     """Neither exchanges nor the state use the parameters' memory."""
     streaming = optim.Streaming(optim.local_sgd(**ON_MESH), 2, 1, 1, 0.0, name="donated")
     step = jax.jit(lambda p: jax.tree.map(lambda x: x + 1, p), donate_argnums=0)
@@ -341,7 +341,7 @@ def test_streaming_may_be_given_parameters_to_overwrite():
 
 
 @pytest.mark.slow
-def test_residuals_for_another_number_of_ranks():
+def test_resize_residuals_preserves_the_mean_of_outer_residuals():
     outer = optim.diloco(codec="int4", error_feedback=True, **ON_MESH)
     params, state = rows(start()), outer.init(start())
     _, state = jax.jit(outer.step)(learnt(params, 0), state)

@@ -28,7 +28,7 @@ CODER = {
 
 @pytest.fixture(params=[1e8, 1e12], ids=["slow", "fast"])
 def profile(request, monkeypatch):
-    """A profile with that bandwidth of messages within the process, in bytes per second."""
+    """A profile with this bandwidth of messages within the process, in bytes per second."""
     content = {
         "version": 1,
         "hosts": [{"count": 1, "ranks": 1, "cores": 4}],
@@ -51,7 +51,7 @@ def over(function, axes=("a", "b"), shape=(2, 4)):
 
 
 @pytest.mark.parametrize("axis", ["a", "b", ("a", "b")])
-def test_exact_where_links_are_slow_and_raw_where_not(profile, axis):
+def test_auto_selects_lossless_on_slow_axes_and_raw_on_fast_ones(profile, axis):
     x = jnp.asarray(np.random.default_rng(0).integers(-8, 8, (8, 1 << 17)), jnp.float32)
     call = over(lambda v: jcc.allreduce(v, axis_name=axis, codec="auto", backend="native"))
     text = call.lower(x).as_text()
@@ -59,7 +59,7 @@ def test_exact_where_links_are_slow_and_raw_where_not(profile, axis):
     assert np.array_equal(call(x), over(lambda v: lax.psum(v, axis))(x))
 
 
-def test_a_lossy_codec_in_derivatives_too(profile):
+def test_auto_int8_applies_to_derivatives(profile):
     """Cotangents use a separate call."""
     x = jnp.ones((8, 1 << 17), jnp.float32)
 
@@ -72,7 +72,7 @@ def test_a_lossy_codec_in_derivatives_too(profile):
     assert 'codec = "auto' not in text
 
 
-def test_what_prices_do_not_know_keeps_its_codec(profile):
+def test_calls_without_a_predicted_cost_keep_their_codec(profile):
     """This covers error feedback, the traced plane, and algorithms named by the program."""
     x = jnp.ones((8, 1 << 17), jnp.float32)
     with_feedback = over(
@@ -88,7 +88,7 @@ def test_what_prices_do_not_know_keeps_its_codec(profile):
     assert 'algorithm = "ring"' in text and 'codec = "lossless"' in text
 
 
-def test_what_a_program_does_is_explained(profile):
+def test_explain_shows_line_choice_and_cost_of_each_call(profile):
     """Each call with its line, choice, predicted cost, and second best choice."""
     jcc.stats.reset()
     x = jnp.ones((8, 1 << 17), jnp.float32)
@@ -104,7 +104,7 @@ def test_what_a_program_does_is_explained(profile):
     assert (first.collective, first.ranks, first.size_bytes) == ("allreduce", 4, 1 << 19)
     assert first.codec == ("int8" if profile else "raw") and first.backend == "native"
     assert 0 < first.seconds and first.second_best[2] > 0
-    # A choice named by the program is priced, without alternatives.
+    # An algorithm that the program names has a predicted cost, and no alternatives.
     assert (second.algorithm, second.codec, second.second_best) == ("ring", "lossless", None)
     assert second.seconds > 0
     assert (third.backend, third.seconds) == ("xla", None)
@@ -119,7 +119,7 @@ def test_what_a_program_does_is_explained(profile):
     assert third.measured_seconds is None
 
 
-def test_without_a_profile_nothing_is_priced():
+def test_explain_without_a_profile_shows_no_cost():
     x = jnp.ones((8, 64), jnp.float32)
     (call,) = jcc.explain(over(lambda v: jcc.allreduce(v, axis_name="a", codec="auto")))(x).calls
     assert (call.algorithm, call.codec, call.seconds) == ("auto", "raw", None)
@@ -139,7 +139,7 @@ def runs(text):
     return re.findall(r'(?:algorithm|codec) = "[^"]*"', text)
 
 
-def test_what_was_chosen_by_a_profile_stays_without_it(profile, monkeypatch, tmp_path):
+def test_saved_plan_applies_without_the_profile(profile, monkeypatch, tmp_path):
     x = jnp.asarray(np.random.default_rng(0).integers(-8, 8, (8, 1 << 15)), jnp.float32)
     plans = jcc.explain(over(step))(x).plans
     assert [call.collective for call in plans.calls] == [
@@ -162,7 +162,7 @@ def test_what_was_chosen_by_a_profile_stays_without_it(profile, monkeypatch, tmp
     assert np.asarray(call(x)).shape == x.shape
 
 
-def test_what_the_static_rule_takes_is_pinned_by_name(monkeypatch):
+def test_plan_pins_the_algorithm_of_the_static_rule(monkeypatch):
     """Another release may have another rule, and would choose another algorithm."""
     x = jnp.ones((8, 1 << 18), jnp.float32)
     plans = jcc.explain(over(step))(x).plans
@@ -178,7 +178,7 @@ def test_what_the_static_rule_takes_is_pinned_by_name(monkeypatch):
     jax.clear_caches()
 
 
-def test_a_call_can_be_pinned_to_the_collectives_of_jax(monkeypatch):
+def test_plan_pins_a_call_to_the_xla_backend(monkeypatch):
     x = jnp.arange(32, dtype=jnp.float32).reshape(8, 4)
 
     def total(v):
@@ -194,7 +194,7 @@ def test_a_call_can_be_pinned_to_the_collectives_of_jax(monkeypatch):
     jax.clear_caches()
 
 
-def test_groups_that_share_links_otherwise_are_other_calls(monkeypatch):
+def test_groups_with_different_link_sharing_have_separate_plans(monkeypatch):
     x = jnp.ones((8, 16), jnp.float32)
 
     def total(groups):
@@ -210,7 +210,7 @@ def test_groups_that_share_links_otherwise_are_other_calls(monkeypatch):
     jax.clear_caches()
 
 
-def test_calls_with_residuals_have_plans_too(monkeypatch):
+def test_calls_with_residuals_have_plans(monkeypatch):
     x = jnp.ones((8, 1 << 12), jnp.float32)
 
     def total(v):

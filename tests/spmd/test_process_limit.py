@@ -28,7 +28,7 @@ except Exception as error:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to be root, to become another user")
-def test_a_process_limit_is_an_error():
+def test_process_limit_raises_an_error_that_names_ulimit():
     environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM],

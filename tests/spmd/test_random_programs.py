@@ -8,6 +8,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not us
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--programs=25"], ["--programs=10", "--faults"]])
-def test_random_programs(arguments):
+def test_random_programs_return_right_values(arguments):
     summary = random_programs.check([*arguments, "--devices=8", "--seed=1"])
     assert not summary.wrong and not summary.errors, summary.line()

@@ -38,14 +38,14 @@ def on_ranks(function, *operands):
 
 
 def gradients(dtype):
-    """Of ranks and steps: few large values, and a small steady part."""
+    """Returns gradients by rank and step: a few large values, and a small constant part."""
     rng = np.random.default_rng(5)
     large = rng.standard_normal((N, STEPS, *SHAPE)) * (rng.random((N, STEPS, *SHAPE)) < 0.05)
     return np.asarray(jnp.asarray(large + 2.0**-11, dtype))
 
 
 def missing(grads, delivered, residual, op, scatters):
-    """The greatest difference, relative to the greatest value."""
+    """Returns the largest difference, relative to the largest value."""
     merge = {"sum": np.sum, "mean": np.mean}[op]
     expected = merge(grads.astype("float64").sum(axis=1) - residual.astype("float64"), axis=0)
     total = delivered.astype("float64").sum(axis=1)
@@ -66,7 +66,7 @@ def steps(operation, grads, start_dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("codec", CODECS)
-def test_delivered_and_residual_are_the_total(codec, dtype):
+def test_delivered_values_and_residual_sum_to_the_total(codec, dtype):
     grads = gradients(dtype)
     ways = [("allreduce", "mean", "auto", {}), ("reduce_scatter", "sum", "auto", {})]
     ways += [("allreduce", "sum", "one_shot", {}), ("reduce_scatter", "mean", "ring", {})]
@@ -109,7 +109,7 @@ TRANSFORMATIONS = {
 @pytest.mark.parametrize("params", FLOATS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_states_keep_their_dtypes_whatever_those_of_gradients(name, dtype, params):
+def test_states_keep_their_dtypes_for_any_gradient_dtype(name, dtype, params):
     """Mixed dtypes of gradients and parameters, through `jax.lax.scan`; nothing is lost."""
     pytest.importorskip("optax")
     grads = gradients(dtype)
@@ -143,7 +143,7 @@ def test_states_keep_their_dtypes_whatever_those_of_gradients(name, dtype, param
     assert worst < 50 * float(np.finfo(np.float32).eps), worst
 
 
-def test_residuals_in_the_dtype_of_the_leaves():
+def test_residual_dtype_option_keeps_the_dtype_of_leaves():
     """The option saves memory, at the cost of rounding sums to that dtype."""
     pytest.importorskip("optax")
     params = {"w": jnp.zeros(8, "bfloat16"), "x": jnp.zeros(8, "float32")}

@@ -8,6 +8,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not us
 
 
 @pytest.mark.parametrize("devices,mode", [(8, "no_check_vma"), (3, "check_vma")])
-def test_independent_collectives(devices, mode):
+def test_concurrent_independent_collectives_return_right_values(devices, mode):
     wrong = independent_collectives.check(AxisPlace(devices, mode), runs=30)
     assert not wrong, "\n".join(wrong[:10])

@@ -42,7 +42,7 @@ def shifted(x, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_meshes(mesh, backend):
+def test_operations_work_on_permuted_explicit_and_partial_meshes(mesh, backend):
     x = jnp.arange(16.0).reshape(8, 2)
     f = functools.partial(shifted, backend=backend)
     expected = jax.jit(along(mesh, functools.partial(shifted, backend="xla")))(x)
@@ -70,7 +70,7 @@ def mesh_of(devices):
 
 @pytest.mark.parametrize("check_vma", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_two_axes_and_replicated_operands(backend, check_vma):
+def test_gradients_over_two_axes_with_replicated_operands_equal_jax_lax(backend, check_vma):
     mesh = jax.make_mesh((4, 2), ("d", "e"), axis_types=(AxisType.Auto,) * 2)
     x = jnp.arange(24.0).reshape(8, 3)
     weight = jnp.asarray([1.0, 2.0, 5.0])
@@ -103,7 +103,7 @@ def test_two_axes_and_replicated_operands(backend, check_vma):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_leaves_of_every_kind(mesh, backend):
+def test_operations_accept_leaves_of_every_kind(mesh, backend):
     tree = {
         "key": jax.random.key(7),
         "int4": jnp.arange(-8, 8).astype(jnp.int4),
@@ -147,7 +147,7 @@ def test_leaves_of_every_kind(mesh, backend):
                 np.testing.assert_array_equal(bits(got), np.tile(bits(leaf), copies))
 
 
-def test_derivatives_with_integer_leaves_and_unused_ones(mesh):
+def test_gradients_work_with_integer_and_unused_leaves(mesh):
     def loss(x, unused, n):
         y = jcc.allreduce({"x": x, "unused": unused, "n": n}, axis_name="d", backend="xla")
         return (y["x"] * y["n"]).sum()
@@ -165,7 +165,7 @@ def test_derivatives_with_integer_leaves_and_unused_ones(mesh):
         jax.grad(lambda x: mapped(x, x, n))(x.astype(jnp.int32))
 
 
-def test_eager_calls_of_a_line_compile_once():
+def test_eager_calls_of_one_line_compile_once():
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
@@ -177,7 +177,7 @@ def test_eager_calls_of_a_line_compile_once():
     assert compiled == []
 
 
-def test_effects(mesh):
+def test_operations_have_the_documented_effects(mesh):
     x = jnp.ones((8, 2))
 
     def effects(function):
@@ -192,7 +192,7 @@ def test_effects(mesh):
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_world_of_one(ordered):
+def test_operations_work_in_a_world_of_one_process(ordered):
     comm = jcc.world().ordered() if ordered else jcc.world()
     x = jnp.arange(6.0).reshape(1, 6)
     np.testing.assert_array_equal(jcc.allgather(x, comm=comm), x[None])
@@ -212,7 +212,7 @@ def test_world_of_one(ordered):
     np.testing.assert_array_equal(jcc.sendrecv(x, comm=comm), 0 * x)
 
 
-def test_a_communicator_needs_one_device(mesh):
+def test_communicator_operation_refuses_operands_on_several_devices(mesh):
     x = jax.device_put(jnp.ones((8, 2)), jax.NamedSharding(mesh, P("d")))
     with raises(ValueError, "8 devices", "axis_name="):
         jax.jit(lambda x: jcc.allreduce(x))(x)
@@ -348,13 +348,13 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_bad_arguments_along_an_axis_are_named_while_tracing(mesh, name):
+def test_invalid_arguments_along_an_axis_raise_while_tracing(mesh, name):
     kind, facts, call = ERRORS[name]
     with raises(kind, facts):
         jax.make_jaxpr(along(mesh, call))(jnp.ones((8, 2)))
 
 
-def test_arguments_that_need_an_axis_are_refused_without_one():
+def test_axis_arguments_without_an_axis_are_refused():
     with raises(NameError, "bcast", "'d'", "(none)", "axis_name="):
         jcc.bcast(1.0, axis_name="d")
     with raises(ValueError, 'backend="xla"', "axis_name="):
@@ -364,7 +364,7 @@ def test_arguments_that_need_an_axis_are_refused_without_one():
 
 
 @needs_engine
-def test_lowering_names_the_line_and_takes_over_memory():
+def test_lowering_names_the_line_and_aliases_donated_memory():
     def f(x):
         y = jcc.allreduce(x + 1)
         return jcc.allreduce(x), jcc.allreduce(y)
@@ -380,7 +380,7 @@ def test_lowering_names_the_line_and_takes_over_memory():
 
 
 @needs_engine
-def test_groups_of_different_size_are_left_to_xla(mesh):
+def test_groups_of_different_sizes_use_the_xla_backend(mesh):
     groups = [[0, 1, 2], [3, 4, 5, 6, 7]]
     f = along(mesh, lambda x: jcc.lax.psum(x, "d", axis_index_groups=groups))
     x = jnp.arange(8.0)

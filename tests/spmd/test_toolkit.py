@@ -68,7 +68,7 @@ OPERATIONS = {
     "codec",
     ["test_scaled", pytest.param("test_scaled:block=128|lossless", marks=pytest.mark.slow)],
 )
-def test_operations(name, way, codec):
+def test_user_codec_results_are_within_its_steps(name, way, codec):
     operation, expected, steps = OPERATIONS[name]
     place = AxisPlace(N, "check_vma")
     x = values(N, 33, 21)
@@ -77,7 +77,7 @@ def test_operations(name, way, codec):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])
-def test_dtypes_that_it_does_not_code_travel_as_they_are(way):
+def test_user_codec_sends_unsupported_dtypes_uncompressed(way):
     place = AxisPlace(N, "check_vma")
     tree = {"whole": np.arange(N * 5).reshape(N, 5), "half": values(300, dtype="float16")}
     how = place.how | way | {"codec": "test_scaled"}
@@ -89,7 +89,7 @@ def test_dtypes_that_it_does_not_code_travel_as_they_are(way):
 
 
 @pytest.mark.skipif(not engine.available(), reason="needs the native engine")
-def test_large_arrays_are_cut_and_the_same_on_all_ranks():
+def test_large_arrays_are_split_and_equal_on_all_ranks():
     place = AxisPlace(N, "check_vma")
     x = values(1_300_001)
     jcc.stats.reset()
@@ -101,7 +101,7 @@ def test_large_arrays_are_cut_and_the_same_on_all_ranks():
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])
-def test_error_feedback_brings_everything_through(way):
+def test_error_feedback_with_a_user_codec_delivers_all_values(way):
     """Results sum to the reductions of all gradients minus the last residuals."""
     place = AxisPlace(N, "check_vma")
     how = place.how | way | {"codec": "test_scaled", "op": "sum"}
@@ -120,7 +120,7 @@ def test_error_feedback_brings_everything_through(way):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])
-def test_derivatives_and_batches(way):
+def test_user_codec_supports_grad_and_vmap(way):
     place = AxisPlace(N, "check_vma")
     how = place.how | way | {"codec": "test_scaled", "cotangent_codec": None}
     x = values(3, 200)
@@ -135,7 +135,7 @@ def test_derivatives_and_batches(way):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way["backend"])
-def test_bad_codecs_are_named_while_tracing(way):
+def test_invalid_user_codecs_raise_while_tracing(way):
     place = AxisPlace(N, "check_vma")
 
     class Ragged(own_codec.Scaled):

@@ -16,7 +16,7 @@ def task(kind, begin, end):
     return Task(begin, end, 0, "bcast", kind, -1, 0, 8)
 
 
-def test_overlap_is_the_coding_time_with_something_on_the_wire():
+def test_overlap_is_coding_time_during_transfers():
     timeline = Timeline([task("encode", 0, 2), task("send", 1, 5), task("decode", 4, 6)])
     assert timeline.seconds == 6
     assert timeline.busy(("encode", "decode")) == 4
@@ -27,11 +27,11 @@ def test_overlap_is_the_coding_time_with_something_on_the_wire():
     assert encode.split("|")[1] == "#" * 24 + " " * 48
 
 
-def test_nothing_recorded():
+def test_empty_timeline_reports_no_tasks():
     assert Timeline().seconds == 0 and "no tasks" in str(Timeline())
 
 
-def test_tasks_of_a_collective(tmp_path):
+def test_timeline_records_the_tasks_of_a_collective(tmp_path):
     mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
     step = jax.jit(
         jax.shard_map(
@@ -58,7 +58,7 @@ def test_tasks_of_a_collective(tmp_path):
     assert len(events) == len(jcc.trace.KINDS) + len(timeline.tasks)
 
 
-def test_operations_of_xla_are_on_the_same_clock(tmp_path):
+def test_xla_operations_are_on_the_same_clock(tmp_path):
     mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
 
     @jax.jit
@@ -81,7 +81,7 @@ def test_operations_of_xla_are_on_the_same_clock(tmp_path):
     assert "compute|" in str(timeline)
 
 
-def test_a_recording_that_an_error_ends_has_what_came_before():
+def test_recording_ended_by_an_exception_keeps_earlier_tasks():
     with pytest.raises(ZeroDivisionError), jcc.trace.record() as timeline:
         _ = 1 / 0
     assert timeline.tasks == []

@@ -76,12 +76,12 @@ def of_nnx():
     ],
     ids=["raw", "int8", "onebit", "policy"],
 )
-def test_models_learn(model, how):
+def test_train_step_reduces_the_loss_of_flax_models(model, how):
     values = trained(*model(), **how)[2]
     assert values[-1] < 0.2 * values[0]
 
 
-def test_raw_is_training_on_the_whole_batch():
+def test_uncompressed_train_step_equals_training_on_the_whole_batch():
     loss, params = of_linen()
     expected, optimizer = params, optax.sgd(0.1, momentum=0.9)
     state = optimizer.init(params)
@@ -94,7 +94,7 @@ def test_raw_is_training_on_the_whole_batch():
     np.testing.assert_allclose(values[0], loss(params, X, Y), rtol=1e-5)
 
 
-def test_an_axis_needs_its_mesh():
+def test_train_step_requires_mesh_and_axis_name_together():
     for how in ({"axis_name": "d"}, {"mesh": mesh()}):
         with raises(errors.InvalidArgumentError, "axis_name=", "mesh="):
             optim.train_step(lambda params: 0.0, optax.sgd(0.1), **how)
@@ -106,7 +106,7 @@ def noisy(params, x, key, scale):
     return jnp.mean(x @ params["w"]) * scale + noise
 
 
-def test_keys_and_numbers_go_whole_to_all_devices():
+def test_prng_keys_and_scalars_are_replicated():
     params = {"w": jnp.ones(30)}
     init, step = optim.train_step(noisy, optax.sgd(0.1), axis_name="d", mesh=mesh())
     key = jax.random.key(1)
@@ -115,7 +115,7 @@ def test_keys_and_numbers_go_whole_to_all_devices():
     np.testing.assert_allclose(value, 2 * X.sum(1).mean() + noise, rtol=1e-5)
 
 
-def test_a_batch_that_does_not_divide():
+def test_batch_that_the_device_count_does_not_divide_is_refused():
     init, step = optim.train_step(noisy, optax.sgd(0.1), axis_name="d", mesh=mesh())
     for batch in ((X[:6], jax.random.key(1), 2.0), (X, jax.random.PRNGKey(1), 2.0)):
         with raises(errors.InvalidArgumentError, "4 devices", "batch"):
@@ -138,7 +138,7 @@ def test_auxiliary_output_has_a_row_for_each_device():
     np.testing.assert_array_equal(aux["first"], rows[:, 0])
 
 
-def test_auxiliary_output_between_processes():
+def test_auxiliary_output_between_processes_is_the_local_one():
     init, step = optim.train_step(
         lambda params, x: (jnp.mean(x @ params), x[0]), optax.sgd(0.1), has_aux=True
     )
@@ -178,7 +178,7 @@ PAIR = {"w": jnp.ones(30), "b": jnp.zeros(())}
 
 
 @pytest.mark.parametrize("how", [{}, {"codec": "int8", "error_feedback": True}])
-def test_accumulation_around_the_exchange_says_what_to_write(how):
+def test_multi_steps_around_the_exchange_is_refused_with_the_remedy(how):
     exchange = optim.allreduce_gradients(axis_name="d", **how)
 
     def accumulated(*transformations):
@@ -191,7 +191,7 @@ def test_accumulation_around_the_exchange_says_what_to_write(how):
 
 
 @pytest.mark.parametrize("how", [{}, {"codec": "int8", "error_feedback": True}])
-def test_partition_around_exchanges(how):
+def test_optax_partition_around_exchanges_equals_one_exchange(how):
     """Each part has an exchange of its own."""
     exchange = optim.allreduce_gradients(axis_name="d", **how)
     parts = {name: optax.chain(exchange, optax.sgd(0.1)) for name in ("w", "b")}

@@ -1,8 +1,8 @@
-"""Sums of narrow types: rounded once, by every algorithm, and alike on all ranks.
+"""Sums of narrow types: every algorithm rounds once, and all ranks get equal bits.
 
-A sum of float16, bfloat16 or float8 is a sum in float32, whichever rank sends which partial sums:
-within half a unit in the last place of the exact sum, finite wherever that is representable, and
-the same at all places of an array that hold the same values.
+Every algorithm sums float16, bfloat16 and float8 in float32. A result is within half a unit in the
+last place of the exact sum, finite if the exact sum is representable, and equal at all positions of
+an array with equal values.
 """
 
 import jax
@@ -25,7 +25,7 @@ native = pytest.mark.skipif(not engine.available(), reason="needs the native eng
 
 
 def on_ranks(function, rows, ranks=N):
-    """``function`` of row r of each operand on rank r; results as rows."""
+    """Runs ``function`` on row r of each operand on rank r; returns results as rows."""
     devices = np.array(jax.devices()[:ranks])
     mesh = jax.make_mesh((ranks,), ("d",), (AxisType.Auto,), devices=devices)
 
@@ -38,7 +38,7 @@ def on_ranks(function, rows, ranks=N):
 
 
 def columns(dtype):
-    """By case what each of the ranks has: numbers of ``dtype``, whose sums are exact in float32."""
+    """Returns each rank's numbers by case: of ``dtype``, with sums that are exact in float32."""
     finfo = jnp.finfo(dtype)
     most, eps = float(finfo.max), float(finfo.eps)
     large = float(np.asarray(0.75 * most, dtype))
@@ -56,13 +56,13 @@ def columns(dtype):
 
 
 def operands(dtype):
-    """Shape (ranks, cases, LENGTH); all values of a case are alike on a rank."""
+    """Returns operands of shape (ranks, cases, LENGTH); a rank's values of a case are equal."""
     table = np.array(list(columns(dtype).values()), np.float64).T
     return np.repeat(table[:, :, None], LENGTH, axis=2).astype(dtype)
 
 
 def check(got, exact, dtype, what):
-    """Each of ``got``, of shape (cases, values), against one exact number for each case."""
+    """Checks ``got`` of shape (cases, values) against one exact number for each case."""
     got = np.asarray(got)
     assert got.dtype == jnp.dtype(dtype), what
     finfo = jnp.finfo(dtype)
@@ -100,7 +100,7 @@ def ways(collective):
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("allreduce"))
-def test_allreduce(backend, algorithm):
+def test_allreduce_rounds_narrow_types_once(backend, algorithm):
     xs = {dtype: operands(dtype) for dtype in FLOATS}
     how = {"axis_name": "d", "backend": backend, "algorithm": algorithm}
     got = on_ranks(
@@ -110,7 +110,7 @@ def test_allreduce(backend, algorithm):
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("reduce"))
-def test_reduce(backend, algorithm):
+def test_reduce_rounds_narrow_types_once(backend, algorithm):
     xs = {dtype: operands(dtype) for dtype in FLOATS}
     how = {"axis_name": "d", "backend": backend, "algorithm": algorithm, "root": ROOT}
     got = on_ranks(
@@ -122,7 +122,7 @@ def test_reduce(backend, algorithm):
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("reduce_scatter"))
-def test_reduce_scatter(backend, algorithm):
+def test_reduce_scatter_rounds_narrow_types_once(backend, algorithm):
     xs = {dtype: operands(dtype) for dtype in FLOATS}
     how = {"axis_name": "d", "backend": backend, "algorithm": algorithm}
 
@@ -134,7 +134,7 @@ def test_reduce_scatter(backend, algorithm):
 
 
 @pytest.mark.parametrize("backend,algorithm", ways("scan"))
-def test_scans(backend, algorithm):
+def test_scans_round_narrow_types_once(backend, algorithm):
     xs = {dtype: operands(dtype) for dtype in FLOATS}
     how = {"axis_name": "d", "backend": backend, "algorithm": algorithm}
 
@@ -161,8 +161,8 @@ OPS = {"sum": lambda rows: rows.sum(axis=0), "mean": lambda rows: rows.mean(axis
 
 @native
 @pytest.mark.parametrize("algorithm", algorithms.own_names("allreduce"))
-def test_partial_sums_are_not_bounded_by_a_codec(algorithm):
-    """Operands and results are in the range of fp16, and sums of some of them are not."""
+def test_partial_sums_beyond_the_range_of_fp16_are_right(algorithm):
+    """Operands and results are in the range of fp16; some partial sums are not."""
     rows = np.array([[40000, 60000], [40000, 60000], [40000, -60000], [40000, 1], [40000, 1]])
     x = np.repeat(rows.astype(np.float32)[:, :, None], LENGTH, axis=2)
     how = {"axis_name": "d", "algorithm": algorithm, "codec": "fp16", "backend": "native"}
@@ -177,8 +177,8 @@ def test_partial_sums_are_not_bounded_by_a_codec(algorithm):
 
 @native
 @pytest.mark.parametrize("algorithm", ["ring", "two_shot"])
-def test_codecs_code_what_they_code_alone(algorithm):
-    """float16 travels exactly beside float32 that is coded, whichever dtype it travels in."""
+def test_codec_for_float32_leaves_float16_uncompressed(algorithm):
+    """float16 is sent without loss beside encoded float32, as float16 or as float32."""
     half = np.random.default_rng(2).standard_normal((N, 400)).astype(np.float16)
     full = np.random.default_rng(3).standard_normal((N, 400)).astype(np.float32)
     how = {"axis_name": "d", "algorithm": algorithm, "codec": "bf16", "backend": "native"}
@@ -189,7 +189,7 @@ def test_codecs_code_what_they_code_alone(algorithm):
 
 
 @native
-def test_feedback_and_carried_residuals_of_half_types():
+def test_feedback_of_half_types_delivers_all_values():
     x = np.random.default_rng(4).standard_normal((N, 400)).astype(jnp.bfloat16)
     before = np.random.default_rng(5).standard_normal((N, 400)).astype(jnp.bfloat16)
     how = {"axis_name": "d", "algorithm": "ring", "codec": "int8", "backend": "native"}
@@ -203,14 +203,14 @@ def test_feedback_and_carried_residuals_of_half_types():
 
 
 RANDOM = "randomk:density=0.05"
-# Within a host, which this process is, `hierarchical` codes nothing.
+# All ranks are on one host, where `hierarchical` encodes nothing.
 CODED = [name for name in algorithms.own_names("allreduce") if name != "hierarchical"]
 
 
 @native
 @pytest.mark.parametrize("algorithm", ["xla", *CODED])
-def test_ranks_draw_the_same_places(algorithm):
-    """So a sum has the same few places, whole: nothing is lost of them on the way."""
+def test_ranks_select_the_same_randomk_positions(algorithm):
+    """The sum holds all ranks' values at these positions: no algorithm drops any on the way."""
     x = np.stack([np.arange(1.0, 4001.0, dtype=np.float32)] * N)
     how = {"axis_name": "d", "codec": RANDOM, "backend": "native", "algorithm": algorithm}
     if algorithm == "xla":
@@ -218,16 +218,16 @@ def test_ranks_draw_the_same_places(algorithm):
     got = np.asarray(on_ranks(lambda x: jcc.allreduce(x, **how), x))
     alike(got, "sum")
     kept = got[0] != 0
-    assert 200 <= kept.sum() <= 210  # of a chunk at least 5 %
+    assert 200 <= kept.sum() <= 210  # at least 5 % of each chunk
     np.testing.assert_array_equal(got[0][kept], N * x[0][kept])
     again = np.asarray(on_ranks(lambda x: jcc.allreduce(x + 1, **how), x))
-    assert ((again[0] != 0) != kept).any()  # other places the next time
+    assert ((again[0] != 0) != kept).any()  # the next call selects other positions
 
 
 @native
 @pytest.mark.parametrize("algorithm", algorithms.own_names("reduce_scatter"))
-def test_scattered_sums_have_the_same_places(algorithm):
-    """At those all ranks' values, at the others this rank's own, which need no code."""
+def test_reduce_scatter_uses_the_same_randomk_positions_on_all_ranks(algorithm):
+    """These positions hold the sum over ranks; the others hold this rank's own values."""
     x = np.stack([np.arange(1.0, 5001.0, dtype=np.float32).reshape(5, 1000)] * N)
     how = {"axis_name": "d", "codec": RANDOM, "backend": "native", "algorithm": algorithm}
     got = np.asarray(on_ranks(lambda x: jcc.reduce_scatter(x, **how), x))
@@ -237,7 +237,7 @@ def test_scattered_sums_have_the_same_places(algorithm):
 
 @pytest.mark.parametrize("backend", ["xla", pytest.param("native", marks=native)])
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "int4", "uint4"])
-def test_smallest_types_as_jax_has_them(backend, dtype):
+def test_float8_and_int4_results_equal_jax(backend, dtype):
     signed = not dtype.startswith("uint")
     values = np.random.default_rng(6).integers(-2 if signed else 0, 2, (N, 40)).astype(dtype)
     how = {"axis_name": "d", "backend": backend}
@@ -266,8 +266,8 @@ def test_pmean_is_finite_where_the_sum_is_not(backend):
 
 
 @native
-def test_prices_are_those_of_float32():
-    """Sums of half types by what sends partial sums are as float32 on the links, others are not."""
+def test_predicted_cost_of_half_type_sums_is_that_of_float32():
+    """Algorithms that send partial sums send half types as float32; others send the half type."""
 
     def bytes_of(algorithm, dtype, size):
         return schedules.simulate(

@@ -1,12 +1,12 @@
-"""Steps per second of a group while strangers without its secret connect to its ports.
+"""Measures steps per second of a group while processes without its secret connect to its ports.
 
     python -m stress.strangers --output ../docs/results/strangers.json
     python -m stress.strangers --table ../docs/results/strangers.json
 
 Run it in the folder `tests`, with the Python of an environment with UCX. Four processes of this
-machine (ucx/partition_worker.py) sum 1,000 values and pause for 20 ms, again and again. Strangers
-keep a number of connections open (stranger.py). Seconds with and without strangers take turns. In
-the end one member is killed while the strangers are there.
+machine (ucx/partition_worker.py) sum 1,000 values and pause for 20 ms, again and again. Strangers,
+which lack the secret, keep a number of connections open (stranger.py). Rounds with and without
+strangers alternate. In the last one a member is killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEMBERS = 4
 COUNTS = (64, 500, 3000)
 ROUNDS = 3
 ROUND_SECONDS = 4.0
-SETTLING_SECONDS = 1.0  # after strangers have come or gone
+SETTLING_SECONDS = 1.0  # after strangers have connected or left
 WAIT_SECONDS = 60
 GREETING = connections._PROTOCOL + bytes(connections._NONCE_BYTES)
 KINDS = {

@@ -18,7 +18,7 @@ SECRET = "a secret of the tests"
 
 
 class Member:
-    """A process, whose output lines are stored."""
+    """A process; stores its output lines."""
 
     def __init__(self, worker: str, case: str, env: Mapping[str, str]):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}

@@ -1,4 +1,4 @@
-"""The calls of ``init(coordinator=)`` go down: few of them go back into a file that waits."""
+"""``init(coordinator=)`` rarely calls back into a file that already has a call on the stack."""
 
 import json
 import subprocess
@@ -6,8 +6,8 @@ import sys
 
 import patience
 
-# Prints the calls, as (from file, to file), into a file of the package that already waits for
-# another one: a reader of the code has to return to it.
+# Prints calls, as (from file, to file), into a file of the package that already has a frame on the
+# stack, below a frame of another file. A reader of the code has to return to such a file.
 _PROGRAM = """
 import json, os, socket, sys
 import jaxccomp
@@ -37,7 +37,7 @@ print(json.dumps(sorted(back)))
 """
 
 
-def test_init_returns_into_few_waiting_files():
+def test_init_with_coordinator_returns_between_files_at_most_4_times():
     done = subprocess.run(
         [sys.executable, "-P", "-c", _PROGRAM],
         capture_output=True,

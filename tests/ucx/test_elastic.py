@@ -21,7 +21,7 @@ def started():
     groups.stop(members)
 
 
-def test_the_coordinator_is_killed_and_another_one_joins(started):
+def test_group_continues_after_the_coordinator_is_killed_and_admits_a_process(started):
     started += groups.start("lost_and_joined", 3, **SILENCE)
     started.append(groups.join("lost_and_joined", started[1].word("address"), **SILENCE))
     found = [member.answer() for member in started[1:]]
@@ -37,7 +37,7 @@ def test_the_coordinator_is_killed_and_another_one_joins(started):
         assert each["shrunk"] == [1, 2] and each["of_two"] == 2.0
 
 
-def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
+def test_paused_process_is_dropped_and_cannot_continue_alone(started):
     started += groups.start("stopped", 3, **SILENCE)
     for member in started:
         member.word("ready")
@@ -53,12 +53,12 @@ def test_who_is_stopped_is_given_up_and_does_not_go_on_alone(started):
     for each in [member.answer() for member in started[:2]]:
         assert "rank 2" in each["error"]
         assert each["total"] == 2.0
-    # Either the others have told it that they gave it up, or it just cannot reach them.
+    # Either the others have reported that they dropped it, or it cannot reach them.
     assert "processes [0, 1]" in alone["cut_off"]
 
 
 @pytest.mark.slow
-def test_a_group_of_one_grows_to_two(started):
+def test_group_of_one_admits_a_second_process(started):
     started += groups.start("grows", 1, **SILENCE)
     started.append(groups.join("grows", started[0].word("address"), **SILENCE))
     for each in [member.answer() for member in started]:
@@ -66,7 +66,7 @@ def test_a_group_of_one_grows_to_two(started):
 
 
 @pytest.mark.slow
-def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
+def test_joiner_with_different_arrays_raises_on_all_processes(started):
     started += groups.start("other_arrays", 1, **SILENCE)
     started.append(groups.join("other_arrays", started[0].word("address"), **SILENCE))
     for each in [member.answer() for member in started]:
@@ -76,7 +76,7 @@ def test_a_joiner_with_other_arrays_is_an_error_everywhere(started):
 
 
 @pytest.mark.slow
-def test_an_actor_that_is_started_anew_catches_up(started):
+def test_restarted_actor_receives_the_newest_weights(started):
     started += groups.start("actor", 3, **SILENCE)
     address = started[0].word("address")
     for member in started[1:]:

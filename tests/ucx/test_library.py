@@ -17,7 +17,7 @@ COMPILER = shutil.which("c++") or shutil.which("g++")
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
-def test_the_interface_is_that_of_the_headers():
+def test_declarations_match_ucx_headers():
     include = pathlib.Path(libraries.find("ucp")).parents[1] / "include"
     arguments = ["-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}", f"-isystem{include}"]
     source = ROOT / "tests/cpp/ucx_abi.cc"
@@ -25,20 +25,20 @@ def test_the_interface_is_that_of_the_headers():
     assert done.returncode == 0, done.stderr
 
 
-def test_it_is_found():
+def test_ucx_from_pypi_is_found():
     assert ucx.why_missing() == ""
     assert tuple(map(int, ucx.version().split(".")[:2])) >= ucx.MIN_VERSION
     worker, why = ucx.open_worker(shares_memory=True)
     assert why == "" and worker.address
 
 
-def test_commands_tell_of_it():
+def test_doctor_reports_ucx_version_and_path():
     found = libraries_found()
     assert found["UCX"]["version"] == ucx.version() and "libucp" in found["UCX"]["path"]
     assert "not installed" in found["MPI"]["missing"]
 
 
-def test_commands_tell_whether_memory_is_read(monkeypatch):
+def test_doctor_reports_whether_cross_memory_attach_is_used(monkeypatch):
     assert libraries_found()["UCX"]["note"] == ""
     with config.override(ucx_cma="off"):
         assert 'memory: the option ucx_cma is "off"' in libraries_found()["UCX"]["note"]
@@ -50,7 +50,7 @@ def libraries_found():
     return {each["name"]: each for each in doctor.facts()["libraries"]}
 
 
-def test_a_file_that_is_no_library_is_said():
+def test_invalid_libucp_path_falls_back_to_the_wheel():
     code = "from jaxccomp._runtime import ucx; print(ucx.why_missing())"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],

@@ -16,7 +16,7 @@ import pytest
 WORKER = pathlib.Path(__file__).with_name("partition_worker.py")
 SILENCE_SECONDS = min(patience.seconds(1), 6.0)
 PORT = 4321
-# Where no packet of the bridge goes.
+# A MAC address that no interface of the bridge has.
 NOWHERE = "02:00:00:00:00:99"
 RUNS = int(os.environ.get("JAXCCOMP_TEST_PARTITIONS", "1"))
 
@@ -154,7 +154,7 @@ def events(member):
 @pytest.mark.parametrize("run", range(RUNS))
 @pytest.mark.parametrize("how", ["silent", "refused", "one way"])
 @pytest.mark.parametrize("name", CUTS)
-def test_one_group_goes_on(name, how, run):
+def test_network_partition_leaves_one_working_group(name, how, run):
     pairs, expected = CUTS[name]
     with Bed(4) as bed:
         bed.start(120)
@@ -194,7 +194,7 @@ def test_one_group_goes_on(name, how, run):
 
 
 @pytest.mark.parametrize("stopped", [0, 3])
-def test_a_stopped_member_is_no_member_when_it_goes_on(stopped):
+def test_resumed_member_that_was_dropped_exits(stopped):
     with Bed(4) as bed:
         bed.start(120)
         bed.wait_until_all_work()
@@ -210,8 +210,8 @@ def test_a_stopped_member_is_no_member_when_it_goes_on(stopped):
             assert last["members"] == sorted(set(range(4)) - {stopped})
 
 
-def test_three_of_four_are_stopped_and_go_on():
-    """The fourth one has lost all of them, and told them so."""
+def test_group_survives_if_three_of_four_members_are_paused_and_resumed():
+    """The fourth member has marked the others as failed, and has reported this to them."""
     with Bed(4) as bed:
         bed.start(120)
         bed.wait_until_all_work()

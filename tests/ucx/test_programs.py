@@ -20,7 +20,7 @@ def answers(started, timeout_seconds=120):
     return [processes.answer(text) for text in texts]
 
 
-def test_mapped_programs_and_ranks_with_codecs():
+def test_mapped_and_rank_programs_with_codecs_return_right_values():
     for found in answers(processes.start(2, [WORKER, "styles"])):
         assert found["way"] == ["local", "ucx+cma"]
         assert found["sum"] == 3
@@ -43,7 +43,7 @@ def test_mapped_programs_and_ranks_with_codecs():
         pytest.param(2, "off", "", marks=pytest.mark.slow),
     ],
 )
-def test_large_values_whether_or_not_memory_can_be_read(ranks, cma, what):
+def test_large_values_arrive_with_and_without_cross_memory_attach(ranks, cma, what):
     started = processes.start(ranks, [WORKER, "large", what], {"JAXCCOMP_UCX_CMA": cma})
     for rank, found in enumerate(answers(started)):
         reads = cma == "auto" and not (rank == 1 and what)
@@ -53,7 +53,7 @@ def test_large_values_whether_or_not_memory_can_be_read(ranks, cma, what):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("free_mib", [16, 1 << 11])
-def test_shared_memory_is_used_where_there_is_enough(free_mib):
+def test_shared_memory_is_used_only_if_large_enough(free_mib):
     """UCX may crash if /dev/shm is full."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("other mounts need root")
@@ -64,18 +64,18 @@ def test_shared_memory_is_used_where_there_is_enough(free_mib):
         assert (found["mapped"] > 0) == (free_mib > 1 << 10)
 
 
-def test_the_documented_program():
+def test_program_of_the_page_runs():
     for found in answers(processes.start(2, [WORKER, "documented"])):
         assert found["mine"] == [2.0, 2.0, 2.0]
         assert all(abs(each - 2) < 0.1 for each in found["total"])
 
 
-def test_the_readmes_lines():
+def test_program_of_the_readme_runs():
     for found in answers(processes.start(2, [WORKER, "readme"])):
         assert all(abs(each - 2) < 0.1 for each in found["total"])
 
 
-def test_survivors_of_a_kill_hear_of_it_before_the_deadline():
+def test_survivors_of_a_kill_get_the_error_before_the_deadline():
     started = processes.start(3, [WORKER, "killed"])
     texts = processes.finish(started, 120)
     assert started[1].returncode == -signal.SIGKILL, texts[1]
@@ -87,7 +87,7 @@ def test_survivors_of_a_kill_hear_of_it_before_the_deadline():
         assert found["sum"] == 2.0
 
 
-def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
+def test_paused_process_is_named_at_the_deadline_and_can_resume():
     started = processes.start(2, [WORKER, "stopped"])
     # Wait until the process is ready to be stopped.
     assert any(line.startswith("ready") for line in started[1].stdout)
@@ -102,14 +102,14 @@ def test_a_stopped_process_is_named_at_the_deadline_and_can_go_on():
 
 
 @pytest.mark.slow
-def test_an_idle_process_sleeps():
+def test_idle_process_rarely_wakes():
     for found in answers(processes.start(2, [WORKER, "idle"])):
         # In five seconds; polling, as with MPI, would wake a hundred times per second.
         assert found["woken"] < 100, found
 
 
 @pytest.mark.slow
-def test_all_processes_need_ucx():
+def test_process_without_ucx_disables_ucx_on_all():
     lacking = {"JAXCCOMP_UCX_NET_DEVICES": "no_such_device"}
     for found in answers(processes.start(2, [WORKER, "lacking"], lacking)):
         assert found["way"] == ["local"]

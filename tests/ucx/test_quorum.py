@@ -27,7 +27,7 @@ def started():
         pytest.param("sparse", 0, marks=pytest.mark.slow),
     ],
 )
-def test_the_others_go_on_and_the_late_one_takes_part_later(started, monkeypatch, case, late):
+def test_quorum_steps_without_a_late_member_which_rejoins(started, monkeypatch, case, late):
     monkeypatch.setenv("LATE", str(late))
     started += groups.start(case, 3, worker="quorum_worker.py")
     others = [member for rank, member in enumerate(started) if rank != late]
@@ -57,7 +57,7 @@ def test_the_others_go_on_and_the_late_one_takes_part_later(started, monkeypatch
         assert member.answer() == {"done": True}
 
 
-def test_those_that_are_left_go_on(started):
+def test_survivors_continue_outer_steps_after_a_lost_member(started):
     started += groups.start(
         "lost", 3, worker="quorum_worker.py", peer_timeout_seconds=f"{patience.seconds(1):g}"
     )

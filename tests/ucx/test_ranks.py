@@ -21,7 +21,7 @@ FILES = {
     3: [
         "test_contract_mpi.py",
         "test_mpmd.py",
-        "test_reference.py",
+        "test_delta_base.py",
         "test_stress_mpi.py",
         "test_errors.py",
         "test_handles_mpi.py",
@@ -31,12 +31,12 @@ FILES = {
 MAX_CHARACTERS = 12_000
 
 
-def test_there_is_no_mpi():
+def test_environment_has_no_mpi4py():
     assert importlib.util.find_spec("mpi4py") is None
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_every_rank(ranks, tmp_path):
+def test_every_rank_passes_the_rank_tests_without_mpi(ranks, tmp_path):
     arguments = ["-o", f"faulthandler_timeout={patience.seconds(50):g}"]
     files = [str(RANKS / name) for name in FILES[ranks]]
     started = processes.start(

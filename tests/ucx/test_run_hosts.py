@@ -117,7 +117,7 @@ def launcher(tmp_path):
     return Launcher(tmp_path, f"{sys.executable} -IS {STAND_IN} {log}")
 
 
-def test_ranks_on_two_hosts(launcher):
+def test_run_starts_ranks_on_two_hosts_with_their_environment(launcher):
     options = ("--env", "GIVEN=of 'them all'", "--env", "OWN")
     done = launcher.run(
         TELLS, "a:2,b", 3, *options, arguments=["x y"], OWN="mine", OTHER="stays here"
@@ -143,14 +143,14 @@ def test_ranks_on_two_hosts(launcher):
         assert "SECRET" not in " ".join(arguments)
 
 
-def test_values_travel_between_them(launcher):
+def test_ranks_on_two_hosts_exchange_values(launcher):
     done = launcher.run(SUMS, "a,b", 2)
     assert done.returncode == 0, done.stderr
     found = [line.split(" ")[1:3] for line in done.stdout.splitlines() if line[0] == "["]
     assert found == [["2", "3.0"]] * 2
 
 
-def test_the_first_failure_ends_all(launcher):
+def test_first_failure_ends_ranks_on_all_hosts(launcher):
     done = launcher.run(WAITS, "a,b", 2, arguments=[launcher.pids, 1])
     assert done.returncode == 7
     assert "rank 1 " in done.stderr and "exit status 7" in done.stderr
@@ -174,7 +174,7 @@ def test_the_first_failure_ends_all(launcher):
         ),
     ],
 )
-def test_a_host_that_cannot_be_used_is_named(launcher, host, status, facts):
+def test_unusable_host_is_named(launcher, host, status, facts):
     done = launcher.run(WAITS, f"a,{host}", 2, arguments=[launcher.pids])
     assert done.returncode == status
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("jaxccomp run: ")]
@@ -195,7 +195,7 @@ def run_ssh(launcher, change, ranks, hosts):
     )
 
 
-def test_a_host_that_does_not_answer_is_named(launcher):
+def test_silent_host_is_named(launcher):
     seconds = patience.seconds(1)  # enough for the other host
     done = run_ssh(launcher, f"ssh._ANSWER_SECONDS = {seconds}", "2", "a:1,silent:1")
     assert done.returncode == 1
@@ -203,7 +203,7 @@ def test_a_host_that_does_not_answer_is_named(launcher):
 
 
 @pytest.mark.slow
-def test_a_folder_that_is_not_there(launcher):
+def test_missing_working_folder_on_a_host_is_reported(launcher):
     done = run_ssh(launcher, "os.getcwd = lambda: '/no/such/folder'", "1", "a:1")
     assert done.returncode == 1
     assert "host a: " in done.stderr
@@ -213,7 +213,7 @@ def test_a_folder_that_is_not_there(launcher):
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
 )
-def test_no_rank_outlives_the_launcher(launcher, number):
+def test_ranks_on_hosts_end_with_the_launcher(launcher, number):
     process = launcher.start_waiting("a:1,b:2", 3)
     process.send_signal(number)
     process.communicate(timeout=patience.seconds(60))
@@ -224,7 +224,7 @@ def test_no_rank_outlives_the_launcher(launcher, number):
     assert launcher.all_gone(3)
 
 
-def test_ranks_end_with_their_connection(launcher):
+def test_ranks_end_when_their_ssh_connection_closes(launcher):
     """Ranks also end without a message from the launcher."""
     process = launcher.start_waiting("a:1,b:2", 3)
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
@@ -238,7 +238,7 @@ def test_ranks_end_with_their_connection(launcher):
 
 
 @pytest.mark.slow
-def test_hosts_that_are_not_told_to_ssh_as_options(launcher):
+def test_host_names_are_not_passed_to_ssh_as_options(launcher):
     done = launcher.run(TELLS, "-oProxyCommand=touch bad:1", 1)
     assert not (launcher.folder / "bad").exists()
     assert json.loads(launcher.log.read_text())[3:5] == ["--", "-oProxyCommand=touch bad"]
@@ -246,7 +246,7 @@ def test_hosts_that_are_not_told_to_ssh_as_options(launcher):
 
 
 @pytest.mark.slow
-def test_no_ssh(launcher):
+def test_missing_ssh_exits_with_status_2(launcher):
     done = launcher.run(TELLS, "a", 1, PATH="/nowhere")
     assert done.returncode == 2
     assert "ssh" in done.stderr and "PATH" in done.stderr
@@ -254,7 +254,7 @@ def test_no_ssh(launcher):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("given", "fact"), [("NOT_SET", "NOT_SET"), ("=1", "NAME=VALUE")])
-def test_bad_variables_are_named(launcher, given, fact):
+def test_invalid_environment_variables_are_named(launcher, given, fact):
     done = launcher.run(TELLS, "a", 1, "--env", given)
     assert done.returncode == 2
     assert fact in done.stderr
@@ -283,12 +283,12 @@ def test_ranks_are_divided_over_hosts(ranks, slots, counts):
         ([("", "")], "first:5"),
     ],
 )
-def test_where_the_ranks_meet(ends, found):
+def test_coordinator_uses_a_reachable_address_of_the_first_host(ends, found):
     answers = [{"server": server, "client": client, "port": 5} for server, client in ends]
     assert ssh.coordinator("me@first", answers) == found
 
 
-def test_a_real_sshd(tmp_path):
+def test_run_uses_a_real_sshd(tmp_path):
     """Two names of this machine, each with its own connection."""
     sshd, client = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin"), shutil.which("ssh")
     if sshd is None or client is None:

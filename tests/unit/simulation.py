@@ -113,7 +113,7 @@ class Process:
         self.state = "ended"
 
     def lose(self, process: int, report: bool = True) -> None:
-        """The engine gives a process up."""
+        """The engine marks a process as failed."""
         if process in self.lost or process == self.number or self.node is None:
             return
         self.lost.add(process)
@@ -140,7 +140,7 @@ class Process:
             self.fail()
 
     def probe(self, other: int, term: int) -> None:
-        """Operations wait for ``other``, which wants a new membership: they fail later."""
+        """Operations that wait for ``other`` fail later, because it requests a new membership."""
         current = self.current
 
         def look() -> None:

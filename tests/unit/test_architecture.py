@@ -93,7 +93,7 @@ CPP = structure.cpp_graph()
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_components_include_only_what_lies_below(component):
+def test_components_include_only_components_of_lower_layers(component):
     for name, below in CPP.items():
         if structure.component_of(name) == component:
             assert {structure.component_of(each) for each in below} <= COMPONENTS[component] | {
@@ -101,7 +101,7 @@ def test_components_include_only_what_lies_below(component):
             }, name
 
 
-def test_every_room_is_known():
+def test_folders_of_csrc_equal_the_known_components():
     assert {path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()} == set(COMPONENTS) - {
         "xla_ffi"
     }
@@ -123,7 +123,7 @@ def test_components_are_included_by_their_public_headers(component):
             ), (name, each)
 
 
-def test_implementations_are_not_seen_from_outside():
+def test_implementations_are_included_only_by_allowed_folders():
     for name, below in CPP.items():
         place = (name if name.startswith("xla_ffi/") else f"csrc/{name}").rpartition("/")[0]
         for each in below:
@@ -136,7 +136,7 @@ def test_implementations_are_not_seen_from_outside():
                     )
 
 
-def test_only_the_stage_joins_gpus_to_the_engine():
+def test_only_the_cuda_stage_includes_the_engine():
     for name, below in CPP.items():
         if structure.component_of(name) == "cuda" and not name.startswith("cuda/stage/"):
             seen = {structure.component_of(each) for each in below}
@@ -145,12 +145,12 @@ def test_only_the_stage_joins_gpus_to_the_engine():
             assert not any(each.startswith("cuda/stage/") for each in below), name
 
 
-def test_no_source_knows_a_fake():
+def test_no_source_includes_a_fake_of_the_tests():
     for path in [*cpp_files("csrc"), *cpp_files("xla_ffi")]:
         assert not any("fake" in name for name in structure.includes(path)), path
 
 
-def test_only_what_nvcc_compiles_needs_the_headers_of_cuda():
+def test_only_sources_compiled_by_nvcc_include_cuda_headers():
     for path in cpp_files("csrc"):
         own = [name for name in structure.includes(path) if name.startswith("cuda")]
         if not path.is_relative_to(ROOT / "csrc/cuda"):
@@ -159,13 +159,13 @@ def test_only_what_nvcc_compiles_needs_the_headers_of_cuda():
             assert all(name.startswith("cuda/") for name in own), path
 
 
-def test_the_engine_knows_neither_python_nor_xla_nor_a_vendor_of_mpi():
+def test_csrc_includes_neither_python_nor_xla_nor_mpi_headers():
     for path in cpp_files("csrc"):
         for name in structure.includes(path):
             assert not re.match(r"Python\.h|pybind11/|xla/|mpi\.h", name), (path, name)
 
 
-def test_handlers_know_no_python():
+def test_ffi_handlers_include_no_python_headers():
     for path in cpp_files("xla_ffi/handlers"):
         for name in structure.includes(path):
             assert not re.match(r"Python\.h|pybind11/|python/", name), (path, name)
@@ -188,7 +188,7 @@ COMPILER = shutil.which("c++") or shutil.which("g++")
 @pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is installed")
 @pytest.mark.parametrize("folder", [each for each in UNITY_FOLDERS if each.startswith("csrc/")])
-def test_each_source_includes_what_it_uses(folder):
+def test_each_source_includes_all_headers_that_it_uses(folder):
     """Compiles each source alone, because a joint compilation hides missing includes.
 
     The build compiles the kernels of each instruction set alone, with separate flags.
@@ -208,7 +208,7 @@ CUDA = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
     not (CUDA / "cuda_runtime_api.h").exists(), reason="no CUDA headers (CUDA_HOME)"
 )
 @pytest.mark.parametrize("source", sorted(path.name for path in (ROOT / "tests/gpu").glob("*.cc")))
-def test_gpu_tests_compile(source):
+def test_gpu_tests_compile_without_a_gpu(source):
     """Compiles GPU tests on machines without a GPU, where no other test does."""
     folders = [f"-I{ROOT / folder}" for folder in ("csrc", "tests/cpp", "tests/gpu")]
     arguments = ["-std=c++20", "-fsyntax-only", *folders, "-isystem", CUDA]
@@ -219,7 +219,7 @@ def test_gpu_tests_compile(source):
 
 
 @pytest.mark.parametrize("name", PYTHON)
-def test_python_imports_only_what_lies_below(name):
+def test_python_modules_import_only_lower_layers(name):
     component = structure.component_of(name)
     assert component in LEVEL, f"{component} has no layer in this test"
     for imported in PYTHON[name]:
@@ -263,7 +263,7 @@ def private_uses(path):
 @pytest.mark.parametrize(
     "name", [name for name in PYTHON if structure.component_of(name) != "_jax"]
 )
-def test_only_the_folder_for_it_uses_private_jax(name):
+def test_only_the_jax_folder_uses_private_names_of_jax(name):
     assert list(private_uses(structure.python_files()[name])) == []
 
 
@@ -282,37 +282,37 @@ def test_only_the_folder_for_it_uses_private_jax(name):
         "eqn.params['jaxpr']",
     ],
 )
-def test_uses_of_private_jax_are_found(text, tmp_path):
+def test_private_uses_finds_imports_of_jax_internals(text, tmp_path):
     path = tmp_path / "file.py"
     path.write_text(text)
     assert list(private_uses(path))
 
 
-def test_no_file_sees_itself_through_others():
+def test_imports_and_includes_have_no_cycles():
     assert structure.cycles(PYTHON) == []
     assert structure.cycles(CPP) == []
     for folder in structure.folders(CPP):
         assert structure.cycles(structure.sheet(CPP, folder)) == [], folder
 
 
-def test_the_top_sheets_are_small():
+def test_component_graphs_have_fewer_than_30_nodes():
     for graph in (structure.components(PYTHON), structure.components(CPP)):
         assert len(graph) < 30
         assert sum(map(len, graph.values())) < 115
 
 
-def test_cycles_are_found():
+def test_cycles_returns_the_nodes_of_a_cycle():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}
     assert structure.cycles(graph) == ["b", "c"]
     assert structure.levels({"a": {"b"}, "b": set()}) == [["b"], ["a"]]
 
 
-def test_every_module_says_what_it_is():
+def test_every_python_module_has_a_docstring():
     for path in structure.python_files().values():
         assert ast.get_docstring(ast.parse(path.read_text())), path
 
 
-def test_deadlines_of_processes_grow_with_the_load():
+def test_time_limits_in_tests_scale_with_machine_load():
     """Time limits of processes must use tests/patience.py, because a busy machine is slower."""
     fixed = re.compile(r"(?:\.wait\(|\.communicate\(|\btimeout=)(?:timeout=)?(\d+)(?:\.\d+)?[,)]")
     for path in sorted((ROOT / "tests").rglob("test_*.py")):

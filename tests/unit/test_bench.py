@@ -29,7 +29,9 @@ def test_operands_and_results_have_the_sizes_that_are_reported(operation, ranks)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_limit_of_memory_is_what_an_operation_reads_and_writes(operation, monkeypatch):
+def test_memory_baseline_copies_and_adds_each_value_as_often_as_the_operation(
+    operation, monkeypatch
+):
     """Count copied and added values of three ranks."""
     moved = []
     monkeypatch.setattr(worker.np, "copyto", lambda to, of: moved.append(("copied", of.size)))
@@ -55,7 +57,7 @@ def test_the_limit_of_memory_is_what_an_operation_reads_and_writes(operation, mo
     )
 
 
-def test_alltoall_is_a_transpose():
+def test_alltoall_transposes_blocks():
     n = 3
     results = [worker.expected("alltoall", 1200, rank, n) for rank in range(n)]
     for rank in range(n):
@@ -65,18 +67,18 @@ def test_alltoall_is_a_transpose():
 
 
 @pytest.mark.parametrize("text,size", [("1KiB", 1024), ("64MiB", 64 << 20), ("12", 12), ("3B", 3)])
-def test_sizes(text, size):
+def test_parse_size_accepts_bytes_and_binary_units(text, size):
     assert terminal.parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "1kb", "KiB", "-1", "1.5MiB"])
-def test_bad_sizes_show_valid_ones(text):
+def test_invalid_sizes_raise_errors_that_show_valid_ones(text):
     with raises(errors.InvalidArgumentError, "64KiB", "1MiB"):
         terminal.parse_size(text)
 
 
 @pytest.mark.parametrize("arguments", [["--ops", "gossip"], ["--peers", "nccl"], ["--rounds", "0"]])
-def test_bad_arguments_end_with_status_2(arguments, capsys):
+def test_invalid_arguments_exit_with_status_2(arguments, capsys):
     assert beside_peers.main(arguments) == 2
     assert "python -m bench: " in capsys.readouterr().err
     if "--ops" in arguments:
@@ -84,7 +86,7 @@ def test_bad_arguments_end_with_status_2(arguments, capsys):
         assert "python -m jaxccomp bench: " in capsys.readouterr().err
 
 
-def test_ranks_are_started_to_measure_operations(tmp_path, capsys):
+def test_bench_command_starts_ranks_and_writes_a_row_per_case(tmp_path, capsys):
     pytest.importorskip("mpi4py")
     path = tmp_path / "out.jsonl"
     arguments = ["--ops", "bcast,alltoall", "--sizes", "1KiB", "--codecs", "raw,int8"]
@@ -108,7 +110,7 @@ def test_ranks_are_started_to_measure_operations(tmp_path, capsys):
         assert row["busbw"] == pytest.approx(bus * row["algbw"])
 
 
-def test_every_contender_has_a_worker():
+def test_every_baseline_has_a_worker():
     assert {row.name for row in contenders.TABLE} == set(worker.CONTENDERS)
     assert {name for names in contenders.PEERS.values() for name in names} < set(worker.CONTENDERS)
 
@@ -118,7 +120,7 @@ def measured(contender, operation, size_bytes, microseconds):
     return key, compare.Measurement(*key, [microseconds])
 
 
-def test_bars_that_are_met():
+def test_report_marks_acceptance_thresholds_as_met():
     """If memory is the limit, jaxccomp need not be 1.5 times faster than a peer."""
     results = dict(
         [
@@ -134,7 +136,7 @@ def test_bars_that_are_met():
     assert bars.lines(results)[2].endswith("is faster above 64 KiB at: none.")
 
 
-def test_bars_that_are_not_met_name_who_is_faster():
+def test_missed_acceptance_thresholds_name_the_faster_baseline():
     results = dict(
         [
             measured("jaxccomp", "allgather", 16 << 20, 125.0),
@@ -157,7 +159,7 @@ def test_bars_that_are_not_met_name_who_is_faster():
     ]
 
 
-def test_a_comparison_without_peers_meets_no_bar():
+def test_report_without_baselines_has_no_acceptance_thresholds():
     assert bars.lines(dict([measured("jaxccomp", "bcast", 1024, 5.0)])) == []
 
 
@@ -166,7 +168,7 @@ def plan(names):
     return compare.Plan(names, ("bcast",), (1024,), ranks=2, rounds=2, pythons=pythons)
 
 
-def test_the_better_binding_is_kept(monkeypatch):
+def test_comparison_keeps_the_faster_core_binding(monkeypatch):
     """Also checks that each time is the slowest rank's, and the median over rounds."""
     runs = []
 
@@ -189,7 +191,7 @@ def test_the_better_binding_is_kept(monkeypatch):
     assert (measurement.bind, measurement.median_us) == ("none", 12.5)
 
 
-def test_failures_are_told(monkeypatch):
+def test_failed_runs_are_reported_with_their_last_line(monkeypatch):
     def run(*_, **__):
         return launch.Outcome("Traceback\nValueError: broken\n", "exit status 1")
 

@@ -26,7 +26,7 @@ def gaussian(dtype, count=8000):
     return np.random.default_rng(0).normal(0, 0.02, count).astype(dtype)
 
 
-def test_rows_have_what_was_measured():
+def test_rows_contain_rates_ratios_and_errors_of_each_tensor():
     x, brain = gaussian(np.float32), gaussian(ml_dtypes.bfloat16)
     tensors = [
         files.Tensor("x", x),
@@ -60,7 +60,7 @@ def test_rows_have_what_was_measured():
     assert "**x, float32** (memcpy: cached " in text and "| `int8\\|lossless` |" in text
 
 
-def test_npy_files_and_folders(tmp_path):
+def test_load_reads_npy_files_and_folders_with_references(tmp_path):
     x = gaussian(ml_dtypes.bfloat16)
     np.save(tmp_path / "weights_bfloat16.npy", x.view(np.uint16))
     np.save(tmp_path / "previous_weights_bfloat16.npy", x.view(np.uint16))
@@ -72,7 +72,7 @@ def test_npy_files_and_folders(tmp_path):
     assert rows["weights after 1 step"].ref is not None and rows["grads"].values.ndim == 1
 
 
-def test_safetensors_files(tmp_path):
+def test_load_reads_safetensors_files_and_refuses_damaged_ones(tmp_path):
     flax = pytest.importorskip("safetensors.flax")
     path = str(tmp_path / "model.safetensors")
     import jax.numpy as jnp
@@ -103,12 +103,12 @@ def test_files_without_arrays_are_named(tmp_path, content):
         ["--chunk", "1kb"],
     ],
 )
-def test_bad_arguments_end_with_status_2(arguments, capsys):
+def test_invalid_arguments_exit_with_status_2(arguments, capsys):
     assert main.main(["bench", "codecs", *arguments]) == 2
     assert "python -m jaxccomp bench: " in capsys.readouterr().err
 
 
-def test_the_command_writes_its_files(tmp_path, capsys):
+def test_bench_codecs_writes_results_that_the_table_command_reads(tmp_path, capsys):
     np.save(tmp_path / "x.npy", gaussian(np.float32))
     arguments = [
         "--file",

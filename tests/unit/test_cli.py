@@ -14,7 +14,7 @@ from jaxccomp.cli import doctor, main
 from jaxccomp.launch import gpus
 
 
-def test_the_engine_says_how_to_get_it(monkeypatch):
+def test_missing_engine_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(engine, "_find", lambda: (None, "no such file"))
     with raises(errors.EngineUnavailableError, "no such file", 'backend="xla"', "pip install"):
         engine.load()
@@ -27,7 +27,7 @@ def test_unknown_commands_are_named(name, fact, capsys):
     assert fact in capsys.readouterr().err
 
 
-def test_version(capsys):
+def test_version_option_prints_the_package_version(capsys):
     with pytest.raises(SystemExit) as ended:
         main.main(["--version"])
     assert not ended.value.code
@@ -47,7 +47,7 @@ def test_doctor_prints_findings_then_facts(monkeypatch, capsys):
     assert [each for each in titles if each != "entry points"] == sections
 
 
-def test_doctor_prints_one_document(monkeypatch, capsys):
+def test_doctor_json_prints_one_document(monkeypatch, capsys):
     monkeypatch.setenv("JAXCCOMP_CHUNK_BYTES", str(config.get("chunk_bytes")))
     with config.override(spin_microseconds=7):
         assert main.main(["doctor", "--json"]) == 0
@@ -95,7 +95,7 @@ def test_doctor_exits_with_1_without_the_engine(monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("error    engine")
 
 
-def test_doctor_asks_for_mpi_where_processes_need_it(monkeypatch):
+def test_doctor_recommends_mpi_if_processes_need_it(monkeypatch):
     assert findings(monkeypatch, no_ucx="") == {}
     found = findings(monkeypatch)["MPI"]
     assert found["severity"] == "warning" and "jaxccomp[mpich]" in found["remedy"]
@@ -104,7 +104,7 @@ def test_doctor_asks_for_mpi_where_processes_need_it(monkeypatch):
     check_text(found["problem"], "Open MPI", "mpi4py")
 
 
-def test_doctor_asks_for_gpu_libraries_where_there_is_a_gpu(monkeypatch):
+def test_doctor_recommends_the_cuda_library_on_machines_with_a_gpu(monkeypatch):
     one = gpus.Found((gpus.Gpu("GPU-1"),), "nvidia-smi lists 1 GPU(s)")
     found = findings(monkeypatch, no_ucx="", gpus=one)["libjaxccomp_cuda"]
     assert found["severity"] == "warning" and "jaxccomp[cuda13]" in found["remedy"]

@@ -14,7 +14,7 @@ from jaxccomp._native import engine
 
 
 @pytest.mark.parametrize("spec", [None, "raw", "auto", " raw ", codecs.RAW, "raw|raw"])
-def test_what_sends_values_as_they_are(spec):
+def test_specs_without_compression_equal_raw(spec):
     assert codecs.canonical(spec) == "raw"
     assert codecs.is_raw(spec)
 
@@ -30,7 +30,7 @@ def test_what_sends_values_as_they_are(spec):
         ("topk:density=0.0500", "topk:density=0.05"),
     ],
 )
-def test_canonical_text(spec, text):
+def test_canonical_returns_the_shortest_equivalent_spec(spec, text):
     assert codecs.canonical(spec) == text
     assert codecs.canonical(text) == text
 
@@ -66,7 +66,7 @@ def test_specs_and_strings_are_equal():
         (8, ("codec", "None", "8")),
     ],
 )
-def test_bad_specs_say_what_is_valid(spec, facts):
+def test_invalid_specs_raise_errors_that_list_valid_ones(spec, facts):
     with raises(errors.InvalidArgumentError, facts):
         codecs.parse(spec)
 
@@ -79,7 +79,7 @@ def test_options_keep_their_names_of_version_0_1():
         assert option.most == option.maximum
 
 
-def test_every_codec_documents_itself():
+def test_every_codec_has_a_description_and_valid_option_defaults():
     for name, info in codecs.table().items():
         assert info.name == name and info.description and info.ratio and info.dtypes
         assert info.lossless == (not info.error)
@@ -91,7 +91,7 @@ def test_every_codec_documents_itself():
                 assert option.minimum <= float(option.default) <= option.maximum
 
 
-def test_a_missing_library_says_so(monkeypatch):
+def test_codec_without_its_library_raises_an_error_that_names_it(monkeypatch):
     monkeypatch.setattr(
         specs, "table", lambda: {"zfp": codecs.CodecInfo("zfp", "x", missing="no libzfp")}
     )
@@ -109,12 +109,12 @@ def test_a_missing_library_says_so(monkeypatch):
 
 
 @pytest.mark.parametrize("name", sorted(n for n in codecs.table() if not n.startswith("nvcomp.")))
-def test_here_are_all_libraries(name):
+def test_test_environment_has_all_codec_libraries(name):
     # The test and demo environments install all libraries of CPU codecs.
     assert not codecs.table()[name].missing
 
 
-def test_error_bounds():
+def test_error_bound_returns_the_bound_of_codec_and_dtype():
     assert codecs.error_bound("lossless", "bfloat16") == codecs.ErrorBound(
         0, 0, 0, 0, math.inf, True
     )
@@ -127,13 +127,13 @@ def test_error_bounds():
         codecs.error_bound("bf16", "int32")
 
 
-def test_the_table_without_the_engine_is_part_of_the_engine_s():
+def test_codec_table_without_the_engine_is_a_subset_of_the_engines_table():
     for name, info in table.TABLE.items():
         known = codecs.table()[name]
         assert info == (dataclasses.replace(known, dtypes=()) if info.lossless else known)
 
 
-def test_without_the_engine_the_traced_plane_has_its_codecs(monkeypatch):
+def test_xla_backend_has_its_codecs_without_the_engine(monkeypatch):
     monkeypatch.setattr(engine, "available", lambda: False)
 
     def load():

@@ -26,7 +26,7 @@ def third_of_four(monkeypatch):
     monkeypatch.setattr(engine, "available", lambda: False)
 
 
-def test_alone(alone):
+def test_world_of_one_process_can_be_split(alone):
     world = comm.world()
     assert comm.is_initialized() and comm.init() == world == comm.resolve(None)
     assert (world.rank, world.size, world.name) == (0, 1, "world")
@@ -37,7 +37,7 @@ def test_alone(alone):
     assert world.split(None) is None
 
 
-def test_duplicates(alone):
+def test_duplicate_returns_a_communicator_with_the_same_members(alone):
     world = comm.world()
     one = world.duplicate("one")
     assert one == world.duplicate("one") != world.duplicate("two")
@@ -46,7 +46,7 @@ def test_duplicates(alone):
     assert world.ordered().duplicate("ordered").order == "program"
 
 
-def test_what_is_freed_is_not_used_again(alone):
+def test_freed_communicator_raises_on_every_use(alone):
     world = comm.world()
     one = world.duplicate("one")
     one.free()
@@ -69,7 +69,7 @@ def test_what_is_freed_is_not_used_again(alone):
         world.ordered().free()
 
 
-def test_remembered_splits_are_bounded(alone):
+def test_number_of_cached_splits_is_bounded(alone):
     world = comm.world()
     first = world.split(0)
     assert world.split(0) == first
@@ -87,7 +87,7 @@ def test_repr_has_name_rank_and_size(third_of_four):
     assert repr(others) == "Communicator(name='others', rank=None, size=2, order='program')"
 
 
-def test_communicators_are_values():
+def test_communicators_compare_and_hash_by_value():
     a, b = comm.Communicator("a", (1, 2)), comm.Communicator("a", (1, 2))
     assert a == b and hash(a) == hash(b)
     assert a.ordered() != a and a.ordered() == b.ordered()
@@ -113,7 +113,7 @@ def test_communicators_are_values():
         ),
     ],
 )
-def test_bad_arguments_name_the_allowed_values(alone, make, facts):
+def test_invalid_arguments_raise_errors_that_name_allowed_values(alone, make, facts):
     with raises(errors.InvalidArgumentError, facts):
         make()
 
@@ -161,12 +161,12 @@ def test_from_mpi4py_without_mpi_says_how_to_start(alone):
         ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8"}, (2, 8)),
     ],
 )
-def test_launchers(environ, found):
+def test_launcher_reads_rank_and_size_from_environment_variables(environ, found):
     by = mpi.launcher(environ)
     assert found == (by and (by.rank, by.size))
 
 
-def test_wait_has_a_deadline():
+def test_wait_raises_after_its_deadline():
     with raises(errors.InitializationError, "too late"):
         mpi.wait(lambda: False, 0.01, lambda: "too late")
     mpi.wait(lambda: True, 0.0, lambda: "never")
@@ -189,7 +189,7 @@ def test_launcher_without_mpi4py_says_what_to_install(monkeypatch):
     assert join._start_mpi("never", False) is None
 
 
-def test_only_a_coordinator_loads_the_modules_of_elastic_groups():
+def test_init_without_coordinator_loads_no_elastic_modules():
     program = (
         "import sys, jaxccomp; jaxccomp.init(mpi='never', coordinator=''); "
         "print([name for name in sys.modules if name.startswith('jaxccomp._elastic')])"

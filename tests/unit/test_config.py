@@ -19,7 +19,7 @@ def test_booleans_are_read_from_words(text, value):
         assert config.get("retain_memory") is value
 
 
-def test_override_restores():
+def test_override_restores_the_previous_value():
     before = config.get("timeout_seconds")
     with config.override(timeout_seconds="2.5"):
         assert config.get("timeout_seconds") == 2.5
@@ -38,7 +38,7 @@ def test_override_restores():
         ("device_part_bytes", 4095, ("'device_part_bytes'", "4096", "4095")),
     ],
 )
-def test_bad_values_say_what_is_allowed(name, value, facts):
+def test_invalid_values_raise_errors_that_name_allowed_values(name, value, facts):
     with raises(errors.InvalidArgumentError, facts):
         config.set(name, value)
 
@@ -53,7 +53,7 @@ def test_engine_options_reach_a_listener(monkeypatch):
         assert told[-1] == ("retain_memory", "0")
 
 
-def test_a_listener_that_refuses_leaves_the_value(monkeypatch):
+def test_value_is_unchanged_if_a_listener_raises(monkeypatch):
     def refuse(option, value):
         raise ValueError("no")
 

@@ -77,7 +77,7 @@ class Relay:
         sink.close()
 
 
-def test_messages_travel_both_ways(make):
+def test_posted_messages_arrive_once_and_in_order(make):
     member, other = make(), make()
     came = []
     member.on_posted = lambda source, message: came.append((source, message))
@@ -88,7 +88,7 @@ def test_messages_travel_both_ways(make):
     assert came == [(1, {"number": number}) for number in range(5)]
 
 
-def test_a_relay_gets_nothing(make):
+def test_client_sends_no_secret_through_a_relay(make):
     """An attacker has the port of an ended member, and relays to another member."""
     relay = Relay(make().address)
     with pytest.raises((errors.InitializationError, EOFError, OSError)):
@@ -97,7 +97,7 @@ def test_a_relay_gets_nothing(make):
     assert b"never sent" not in b"".join(relay.seen)
 
 
-def test_a_message_that_was_changed_is_the_end(make):
+def test_modified_message_closes_the_connection(make):
     member = make()
     came = []
     member.on_posted = lambda source, message: came.append(message)
@@ -110,7 +110,7 @@ def test_a_message_that_was_changed_is_the_end(make):
     assert came == []
 
 
-def test_a_message_is_heard_once(make):
+def test_replayed_message_closes_the_connection(make):
     """The HMAC covers a sequence number, so a repeated message is refused."""
     member = make()
     came = []
@@ -124,7 +124,7 @@ def test_a_message_is_heard_once(make):
     assert came == [1]
 
 
-def test_a_handshake_is_not_replayed(make):
+def test_handshake_cannot_be_replayed(make):
     """The server draws a new nonce each time."""
     member = make()
     with socket.create_connection(member.address) as raw:
@@ -142,7 +142,7 @@ def test_a_handshake_is_not_replayed(make):
         assert received(raw, 64) == bytes(32)  # an invalid proof, then the end
 
 
-def test_a_proof_is_not_reflected(make):
+def test_handshake_proof_cannot_be_reflected(make):
     """A client without the secret returns the server's bytes."""
     member = make()
     with socket.create_connection(member.address) as raw:
@@ -167,7 +167,7 @@ def test_a_proof_is_not_reflected(make):
     [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 4000, connections._PROTOCOL + bytes(500)],
     ids=["HTTP", "zeros", "a hello and garbage"],
 )
-def test_garbage_is_closed_at_once(make, sent):
+def test_invalid_bytes_close_the_connection_at_once(make, sent):
     member = make()
     with socket.create_connection(member.address) as raw:
         raw.sendall(sent)
@@ -176,7 +176,7 @@ def test_garbage_is_closed_at_once(make, sent):
 
 
 @pytest.mark.parametrize("count", [64, 500, 3000])
-def test_silent_connections_disturb_nobody(make, count):
+def test_silent_connections_do_not_delay_members_messages(make, count):
     """All members' messages arrive, and few unauthenticated connections are kept."""
     member, other = make(), make()
     came = []
@@ -206,7 +206,7 @@ def test_silent_connections_disturb_nobody(make, count):
             raw.close()
 
 
-def test_standing_connections_are_used_again(make, monkeypatch):
+def test_idle_connections_are_reused(make, monkeypatch):
     opened = []
     original = rendezvous.open_connection
 
@@ -233,7 +233,7 @@ def test_standing_connections_are_used_again(make, monkeypatch):
     assert opened == [leader.address]
 
 
-def test_a_long_message_is_refused(make):
+def test_message_above_the_size_limit_is_refused(make):
     member = make()
     conn = open_connection(member.address, SECRET, soon())
     conn._raw.setblocking(True)
@@ -246,7 +246,7 @@ def derive(purpose, *parts):
     return mac(SECRET, purpose, *parts)
 
 
-def test_a_worker_address_is_checked_before_ucx_reads_it(monkeypatch):
+def test_unseal_refuses_altered_or_foreign_ucx_worker_addresses(monkeypatch):
     monkeypatch.setattr(ucx, "version", lambda: "1.20.0")
     sealed = ucx.seal(b"an address", derive)
     assert ucx.unseal(json.loads(json.dumps(sealed)), derive) == b"an address"
@@ -264,7 +264,7 @@ def test_a_worker_address_is_checked_before_ucx_reads_it(monkeypatch):
         ucx.unseal(None, derive)
 
 
-def test_the_secret_of_ucx_follows_from_the_salt_and_the_secret():
+def test_ucx_secret_is_derived_from_salt_and_group_secret():
     found = ucx.secret_of(b"salt", derive)
     assert len(found) == 16
     assert found == ucx.secret_of(b"salt", derive) != ucx.secret_of(b"another", derive)
@@ -272,5 +272,5 @@ def test_the_secret_of_ucx_follows_from_the_salt_and_the_secret():
 
 
 @pytest.mark.parametrize(("address", "name"), [("127.0.0.1", "lo"), ("203.0.113.7", "")])
-def test_the_interface_of_an_address(address, name):
+def test_interface_returns_the_network_interface_of_an_address(address, name):
     assert ucx._interface(address) == name

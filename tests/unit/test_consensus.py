@@ -25,16 +25,16 @@ SCHEDULES = int(os.environ.get("JAXCCOMP_TEST_SCHEDULES", "150"))
 FINDS_WITHIN = 1500
 
 
-def test_never_two_groups_and_a_majority_goes_on():
+def test_random_faults_never_leave_two_groups_and_keep_a_majority_alive():
     assert list(simulation.violations(range(SCHEDULES))) == []
 
 
-def test_a_leader_waits_for_voters_that_it_has_lost():
+def test_leader_waits_for_voters_whose_connection_it_lost():
     # The old bug: until the deadline it gave up each ballot at once, although all voters answered.
     assert list(simulation.violations([511195])) == []
 
 
-def test_a_schedule_replays_from_its_seed():
+def test_simulation_replays_a_schedule_from_its_seed():
     def events(seed):
         lines = []
         simulation.run(seed, log=lines.append)
@@ -52,7 +52,8 @@ class RefusedIsEnded(Node):
 
 
 class DecidesAlone(Node):
-    """An old bug: the leader decided without a quorum, and could die before it told the others."""
+    """An old bug: the leader decided without a quorum, and could die before it notified the
+    others."""
 
     def _decide_if_accepted(self):
         return self._learn(self._value)
@@ -88,7 +89,7 @@ class WaitsForTheLeader(Node):
     ],
     ids=lambda each: "" if isinstance(each, str) else str(next(iter(each.values()))),
 )
-def test_the_simulation_finds_an_old_fault(fault, said):
+def test_simulation_finds_a_reintroduced_fault(fault, said):
     _, text = next(simulation.violations(range(FINDS_WITHIN), **fault), (None, "nothing found"))
     assert any(part in text for part in said.split("|")), text
 
@@ -122,7 +123,7 @@ PARTITIONS = {
 
 @pytest.mark.parametrize("how", ["silent", "refused", "one way", "the other way"])
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_a_partition_leaves_one_group(name, how):
+def test_network_partition_leaves_one_group(name, how):
     cuts, expected = PARTITIONS[name]
     made = cluster(4)
     for one, other in cuts:
@@ -139,7 +140,7 @@ def test_a_partition_leaves_one_group(name, how):
 
 
 @pytest.mark.parametrize("believes_reports", [False, True])
-def test_three_of_four_are_stopped_and_go_on(believes_reports):
+def test_group_survives_if_three_of_four_processes_are_paused_and_resumed(believes_reports):
     made = cluster(4)
     made.believes_reports = believes_reports
     for number in range(3):
@@ -157,7 +158,7 @@ def test_three_of_four_are_stopped_and_go_on(believes_reports):
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_all_but_one_are_killed(hosts):
+def test_last_process_continues_only_if_the_host_confirms_the_deaths(hosts):
     """A host confirms the end of its members only if another member lives there."""
     made = cluster(4, hosts)
     for number in (0, 1, 3):
@@ -171,14 +172,14 @@ def test_all_but_one_are_killed(hosts):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-def test_each_one_is_killed_in_turn(size):
+def test_survivors_continue_if_processes_are_killed_in_turn(size):
     made = cluster(size, 1)
     for number in range(size - 1):
         made.kill(number)
         assert survivors(made) == (list(range(number + 1, size)), {})
 
 
-def test_the_largest_group_of_those_that_reach_each_other():
+def test_largest_group_returns_a_largest_fully_connected_set():
     assert largest_group([3, 1, 2], {3: [], 1: [], 2: []}) == [3, 1, 2]
     assert largest_group([0, 1, 2, 3], {0: [1, 3], 1: [], 2: [], 3: [7]}) == [1, 2, 3]
     assert largest_group([0, 1], {0: [], 1: [0]}) == [0]  # of equal groups the first
@@ -189,7 +190,7 @@ def test_the_largest_group_of_those_that_reach_each_other():
     assert not any((q - p) % 40 == 1 for p, q in itertools.permutations(found, 2))
 
 
-def test_an_ended_process_that_had_accepted_is_no_free_vote():
+def test_acceptance_of_an_exited_process_does_not_count_as_a_vote():
     """Its record has the accepted value, and no other value may be decided."""
     first = Membership(0, (0, 1, 2))
     decided = Membership(1, (0, 1, 9))

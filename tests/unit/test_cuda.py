@@ -56,7 +56,7 @@ def call_in(text):
     return lines[0]
 
 
-def test_a_communicators_operation_is_one_call(on_gpus):
+def test_communicator_operation_lowers_to_one_custom_call(on_gpus):
     line = call_in(lowered(lambda x: jcc.bcast(x, root=0, codec="lossless")))
     for part in (
         'collective = "bcast"',
@@ -71,25 +71,25 @@ def test_a_communicators_operation_is_one_call(on_gpus):
         assert part in line
 
 
-def test_an_axis_names_the_engines_numbers_of_gpus(on_gpus):
+def test_axis_operation_lowers_with_the_engines_gpu_numbers(on_gpus):
     line = call_in(lowered(on_axis(lambda x: jcc.allreduce(x, axis_name="i"))))
     device = jax.devices()[0].id
     assert f"groups = array<i64: {platforms.CUDA.first_number + device}>" in line
 
 
-def test_donated_operands_give_their_memory(on_gpus):
+def test_donated_operands_are_aliased_to_results(on_gpus):
     text = lowered(lambda x: jcc.allreduce(x), donate=(0,))
     assert "output_operand_alias<output_tuple_indices = [], operand_index = 0" in call_in(text)
     assert "output_operand_alias" not in call_in(lowered(lambda x: jcc.allreduce(x)))
 
 
-def test_program_order_is_a_token(on_gpus):
+def test_ordered_communicator_lowers_with_a_token(on_gpus):
     ordered = jcc.world().ordered()
     line = call_in(lowered(lambda x: jcc.allreduce(x, comm=ordered)))
     assert "!stablehlo.token" in line and "ordered = 1" in line
 
 
-def test_export_for_cuda(on_gpus):
+def test_export_for_cuda_contains_the_custom_call(on_gpus):
     operand = jax.ShapeDtypeStruct((3,), jnp.float32)
     checks = [jax.export.DisabledSafetyCheck.custom_call("jaxccomp_collective")]
     exported = jax.export.export(
@@ -162,7 +162,7 @@ LOWERED = {
 
 @pytest.mark.parametrize("style", ["comm", "axis"])
 @pytest.mark.parametrize("name", LOWERED)
-def test_what_the_stage_does_not_take_is_composed(name, style, on_gpus):
+def test_operations_unsupported_by_the_stage_are_composed(name, style, on_gpus):
     function, expected = LOWERED[name]
     if style == "comm":
         found = calls_in(lowered(function))
@@ -171,14 +171,14 @@ def test_what_the_stage_does_not_take_is_composed(name, style, on_gpus):
     assert found == list(expected)
 
 
-def test_large_arrays_are_not_cut(on_gpus):
+def test_large_arrays_are_not_split_on_gpus(on_gpus):
     """The engine's device stage splits arrays, so the lowering need not."""
     operand = jax.ShapeDtypeStruct((1 << 24,), jnp.float32)
     traced = jax.jit(lambda x: jcc.bcast(x, root=0, codec="int8")).trace(operand)
     call_in(traced.lower(lowering_platforms=("cuda",)).as_text())
 
 
-def test_messages_are_composed(on_gpus):
+def test_send_and_recv_with_int8_encode_around_the_stage(on_gpus):
     ordered = jcc.world().ordered()
 
     def function(x):
@@ -190,7 +190,7 @@ def test_messages_are_composed(on_gpus):
     assert calls_in(lossless) == [("recv", "lossless")]
 
 
-def test_kernels_encode_before_the_stage_where_there_are_any(on_gpus, monkeypatch):
+def test_gpu_kernels_encode_before_the_stage_if_the_codec_has_kernels(on_gpus, monkeypatch):
     monkeypatch.setattr(
         platforms, "cuda_runs_on_streams", lambda codec, dtype: codec == "int8:block=64"
     )
@@ -204,7 +204,7 @@ def test_kernels_encode_before_the_stage_where_there_are_any(on_gpus, monkeypatc
     assert calls_in(text) == list(LOSSLESS)
 
 
-def test_algorithms_are_for_raw_values(on_gpus):
+def test_algorithm_option_is_accepted_for_raw_values_only(on_gpus):
     call_in(lowered(lambda x: jcc.allreduce(x, algorithm="ring:chunk=65536")))
     line = call_in(lowered(lambda x: jcc.bcast(x, codec="lossless", algorithm="auto:chunk=65536")))
     assert 'algorithm = "auto"' in line
@@ -213,7 +213,7 @@ def test_algorithms_are_for_raw_values(on_gpus):
             lowered(lambda x, codec=codec: jcc.bcast(x, codec=codec, algorithm="chain"))
 
 
-def test_a_sendrecv_of_one_program_takes_codecs_of_a_fixed_size(on_gpus):
+def test_sendrecv_in_one_program_accepts_only_fixed_rate_codecs(on_gpus):
     def sendrecv(codec):
         return lambda x: jcc.sendrecv(x, dest=0, source=0, codec=codec)
 
@@ -247,7 +247,9 @@ def test_a_sendrecv_of_one_program_takes_codecs_of_a_fixed_size(on_gpus):
         ),
     ],
 )
-def test_what_gpus_lack_is_an_error_that_lists_what_they_have(on_gpus, function, facts):
+def test_unsupported_codec_on_gpus_raises_an_error_that_lists_supported_ones(
+    on_gpus, function, facts
+):
     along = on_axis(lambda x: function(x, axis_name="i"))
     for each in (function, along):
         with raises(errors.UnknownNameError, facts) as raised:
@@ -258,7 +260,7 @@ def test_what_gpus_lack_is_an_error_that_lists_what_they_have(on_gpus, function,
         assert ("'lossless'" in has) == ("bcast with ref=" not in facts)
 
 
-def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):
+def test_collectives_of_other_platforms_use_the_xla_backend(on_gpus, monkeypatch):
     monkeypatch.setattr(platforms.Platform, "devices", lambda self: [])
     function = on_axis(lambda x: jcc.allreduce(x, axis_name="i"))
     assert "@jaxccomp_collective" not in lowered(function)
@@ -267,7 +269,7 @@ def test_devices_of_another_platform_are_left_to_xla(on_gpus, monkeypatch):
         lowered(native)
 
 
-def test_without_the_library_xla_runs_what_it_can(monkeypatch):
+def test_missing_cuda_library_selects_xla_unless_native_is_requested(monkeypatch):
     monkeypatch.setattr(platforms, "why_no_cuda", lambda: "there is none; install it")
     assert "@jaxccomp_collective" not in lowered(on_axis(lambda x: jcc.allreduce(x, axis_name="i")))
     native = on_axis(lambda x: jcc.allreduce(x, axis_name="i", backend="native"))
@@ -308,7 +310,7 @@ def test_gpus_are_opened_when_a_process_joins(monkeypatch):
     assert core.opened == [[(1, platforms.CUDA.number(5))]]
 
 
-def test_ranks_decide_alike(monkeypatch):
+def test_cuda_is_used_only_if_all_ranks_have_the_library(monkeypatch):
     rows = [peer_info.Row(0, 1, 0, 1, lacks) for lacks in (0, 1, 0)]
     monkeypatch.setattr(platforms, "why_no_cuda", lambda: "")
     said = peer_info.who_lacks_cuda(rows)
@@ -341,7 +343,7 @@ print(missing or [
         ({"JAXCCOMP_FAKE_CUDA_DEVICES": "0"}, "the fake driver is too old"),
     ],
 )
-def test_the_library_is_found_where_python_says(setting, says):
+def test_cuda_library_is_loaded_or_reports_why_not(setting, says):
     done = subprocess.run(
         [sys.executable, "-P", "-c", WITH_LIBRARY, os.environ["JAXCCOMP_FAKE_CUDA"]],
         capture_output=True,
@@ -352,14 +354,14 @@ def test_the_library_is_found_where_python_says(setting, says):
     assert says in done.stdout, done.stderr
 
 
-def test_the_extras_bring_the_librarys_own_version():
+def test_cuda_extras_require_the_library_of_the_same_version():
     text = (pathlib.Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     extras = tomllib.loads(text)["project"]["optional-dependencies"]
     for extra in ("cuda12", "cuda13"):
         assert f"jaxccomp-{extra}=={jcc.__version__}" in extras[extra]
 
 
-def test_without_a_library_the_remedy_is_said():
+def test_missing_cuda_library_message_names_the_pip_command():
     done = subprocess.run(
         [
             sys.executable,

@@ -62,7 +62,7 @@ def allreduce(codec, **how):
     return body
 
 
-def test_an_allreduce_codes_by_calls(library):
+def test_allreduce_lowers_to_encode_decode_sum_encode_decode_calls(library):
     found = calls_in(text_of(on_axis(allreduce("int8:block=64"), check_vma=False)))
     bytes_ = 1000 + 2 * 16
     assert found == [
@@ -73,7 +73,7 @@ def test_an_allreduce_codes_by_calls(library):
     ]
 
 
-def test_calls_are_pure_and_have_plain_layouts(library):
+def test_codec_calls_are_pure_and_have_row_major_layouts(library):
     text = text_of(on_axis(allreduce("int8"), check_vma=False))
     lines = [line for line in text.splitlines() if "@jaxccomp_encode" in line]
     assert lines
@@ -82,7 +82,7 @@ def test_calls_are_pure_and_have_plain_layouts(library):
         assert "operand_layouts = [dense<[1, 0]> : tensor<2xindex>]" in lines[0]
 
 
-def test_keys_are_operands(library):
+def test_stochastic_codecs_take_the_prng_key_as_operand(library):
     found = calls_in(text_of(on_axis(allreduce("ternary"), check_vma=False)))
     assert found[0][3] == ["1x1000xf32", "1x2xui32", "1x254xui8"]
     assert [len(types) for _, _, _, types in found] == [3, 2, 3, 2]
@@ -90,7 +90,7 @@ def test_keys_are_operands(library):
     assert [len(types) for _, _, _, types in nearest] == [2, 2, 2, 2]
 
 
-def test_sums_of_halves_are_float32(library):
+def test_half_precision_sums_are_float32(library):
     function = on_axis(allreduce("int4"), check_vma=False)
     found = calls_in(text_of(function, dtype=jnp.bfloat16))
     (total,) = [types for target, _, _, types in found if target == "decode_sum"]
@@ -98,13 +98,13 @@ def test_sums_of_halves_are_float32(library):
     assert {dtype for _, _, dtype, _ in found} == {"bfloat16"}
 
 
-def test_a_lossless_stage_is_left_out(library):
+def test_lossless_stage_is_omitted_on_gpus(library):
     function = on_axis(allreduce("bf16|lossless"), check_vma=False)
     assert {codec for _, codec, _, _ in calls_in(text_of(function))} == {"bf16"}
 
 
 @pytest.mark.parametrize("check_vma", [False, True])
-def test_surroundings(library, check_vma):
+def test_codec_calls_work_in_scan_grad_and_vmap(library, check_vma):
     def body(x):
         def step(total, row):
             value, grad = jax.value_and_grad(lambda y: allreduce("int8")(y).sum())(row)
@@ -124,29 +124,28 @@ def test_surroundings(library, check_vma):
     "codec,dtype",
     [("onebit", jnp.float32), ("topk", jnp.float32), ("lossless", jnp.float32)],
 )
-def test_what_has_no_kernels_is_composed(library, codec, dtype):
+def test_codecs_without_kernels_are_composed_of_xla_operations(library, codec, dtype):
     assert "@jaxccomp" not in text_of(on_axis(allreduce(codec), check_vma=False), dtype=dtype)
 
 
-def test_double_precision_is_composed(library):
+def test_float64_values_are_composed_of_xla_operations(library):
     with jax.enable_x64(True):
         text = text_of(on_axis(allreduce("int8"), check_vma=False), dtype=jnp.float64)
     assert "@jaxccomp" not in text
 
 
-def test_other_platforms_are_composed(library):
+def test_other_platforms_are_composed_of_xla_operations(library):
     function = on_axis(allreduce("int8"), check_vma=False)
     for names in (("cpu",), ("tpu",), ("cpu", "cuda")):
         assert "@jaxccomp" not in text_of(function, names), names
 
 
-def test_without_the_library_it_is_composed(monkeypatch):
+def test_missing_cuda_library_composes_codecs_of_xla_operations(monkeypatch):
     monkeypatch.setattr(platforms, "why_no_cuda", lambda: "there is none; install it")
     assert "@jaxccomp" not in text_of(on_axis(allreduce("int8"), check_vma=False))
 
 
-def test_processes_decide_alike(library, monkeypatch):
-    """With several processes, kernels are used only if all are known to have the library."""
+def test_kernels_are_used_only_if_all_processes_have_the_library(library, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(comm, "_state", None)
     assert not comm.all_have_cuda()
@@ -188,7 +187,7 @@ print([platforms.cuda_runs_on_streams(*case) for case in cases])
 
 
 @pytest.mark.skipif("JAXCCOMP_FAKE_CUDA" not in os.environ, reason="the C++ tests are not built")
-def test_the_library_says_what_it_has():
+def test_cuda_library_reports_its_codecs():
     done = subprocess.run(
         [sys.executable, "-P", "-c", WITH_LIBRARY, os.environ["JAXCCOMP_FAKE_CUDA"]],
         capture_output=True,

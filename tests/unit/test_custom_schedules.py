@@ -112,7 +112,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_schedules_name_rank_and_task(name):
+def test_invalid_schedules_raise_errors_that_name_rank_and_task(name):
     changes, facts = WRONG[name]
 
     @jcc.register_algorithm("wrong", "bcast")
@@ -123,7 +123,7 @@ def test_wrong_schedules_name_rank_and_task(name):
         schedules.make("bcast", "wrong", rank=0, ranks=2, block_bytes=256)
 
 
-def test_a_deadlock_is_told():
+def test_check_reports_a_deadlock():
     @jcc.register_algorithm("waits", "allreduce")
     def waits(b):
         other = b.scratch(b.output())
@@ -136,7 +136,7 @@ def test_a_deadlock_is_told():
         schedules.check("allreduce", "waits", ranks=[2], sizes=[(64, 64)])
 
 
-def test_a_sum_that_forgets_a_rank_is_told():
+def test_check_reports_ranks_that_a_sum_omits():
     @jcc.register_algorithm("forgets", "allreduce")
     def forgets(b):
         b.copy(b.output(), b.input())
@@ -147,7 +147,7 @@ def test_a_sum_that_forgets_a_rank_is_told():
         schedules.check("allreduce", "forgets", ranks=[3], sizes=[(64, 64)])
 
 
-def test_too_much_memory_is_told():
+def test_scratch_memory_above_the_limit_raises():
     @jcc.register_algorithm("greedy", "bcast")
     def greedy(b):
         if b.rank == b.root:
@@ -161,7 +161,7 @@ def test_too_much_memory_is_told():
         schedules.make("bcast", "greedy:chunk=4096", **how)
 
 
-def test_an_exception_in_the_function_is_its_own():
+def test_exceptions_of_the_users_function_propagate_unchanged():
     @jcc.register_algorithm("raises", "bcast")
     def fails(b):
         raise KeyError("mine")
@@ -171,7 +171,7 @@ def test_an_exception_in_the_function_is_its_own():
     check_text(caught.value.__notes__[0], "'raises'", "bcast", "rank 0", "2 ranks")
 
 
-def test_bad_names_and_options_are_refused():
+def test_register_refuses_invalid_names_and_options():
     with raises(errors.UnknownNameError, "'broadcast'", "'allgather'", "'bcast'"):
         jcc.register_algorithm("mine", "broadcast")
     with raises(errors.NameTakenError, "'My own'", "a-z"):
@@ -197,14 +197,14 @@ def test_bad_names_and_options_are_refused():
             jcc.bcast(jnp.ones(3), root=0, algorithm=algorithm)
 
 
-def test_a_name_of_another_source_is_taken():
+def test_algorithm_name_registered_elsewhere_raises_name_taken_error():
     jcc.register_algorithm("mine", "bcast")(bcast)
     jcc.register_algorithm("mine", "bcast")(bcast)  # the same function again
     with raises(errors.NameTakenError, "bcast 'mine'", "test_custom_schedules.bcast"):
         jcc.register_algorithm("mine", "bcast")(lambda b: bcast(b))
 
 
-def test_a_function_that_is_defined_again_counts():
+def test_redefined_function_replaces_the_registered_algorithm():
     def define(with_copy):
         @jcc.register_algorithm("again", "bcast")
         def again(b):
@@ -219,7 +219,7 @@ def test_a_function_that_is_defined_again_counts():
         step(jnp.arange(3))
 
 
-def test_those_of_other_packages_are_found_and_are_right():
+def test_algorithms_of_plugins_are_found_and_pass_the_check():
     x = jnp.arange(100.0)
     np.testing.assert_array_equal(jcc.bcast(x, root=0, algorithm="plugin_line:skip=3"), x)
     assert schedules.check("bcast", "plugin_line") > 200
@@ -230,7 +230,7 @@ def test_those_of_other_packages_are_found_and_are_right():
         schedules.check("bcast", "chain")
 
 
-def test_an_import_that_fails_is_told_and_stops_nothing():
+def test_failed_plugin_import_is_reported_and_other_plugins_load():
     with raises(
         errors.UnknownNameError,
         *("'plugin_lime'", "'plugin_line'", "jaxccomp-plugin 1.0", "'broken'"),
@@ -248,13 +248,13 @@ def test_an_import_that_fails_is_told_and_stops_nothing():
     assert finding["severity"] == "error" and "jaxccomp_plugin.broken" in finding["problem"]
 
 
-def test_codecs_of_other_packages_are_found():
+def test_codecs_of_plugins_are_found():
     assert jcc.codecs.canonical("plugin_half") == "plugin_half"
     with raises(errors.UnknownNameError, "'plugin_third'", "'plugin_half'"):
         jcc.codecs.canonical("plugin_third")
 
 
-def test_simulate_prices_them():
+def test_simulate_predicts_the_cost_of_registered_algorithms():
     how = {"cluster": "4x1gbit", "size_bytes": 8 << 20}
     own = schedules.simulate("bcast", "chain", **how)
     registered = schedules.simulate("bcast", "plugin_line:chunk=524288", **how)
@@ -265,7 +265,7 @@ def test_simulate_prices_them():
     assert "plugin_line" in {row.algorithm for row in rows} and not missing
 
 
-def test_auto_takes_none_of_them():
+def test_auto_never_selects_registered_algorithms():
     link = {"up_bytes_per_second": 1.2e8, "down_bytes_per_second": 1.2e8}
     hosts = [{"count": 4, "ranks": 1, "cores": 8, **link}]
     profile = json.dumps({"version": 1, "hosts": hosts, "codecs": {}}).encode()
@@ -277,14 +277,14 @@ def test_auto_takes_none_of_them():
     assert asked.chosen.runs == "plugin_line"
 
 
-def test_explain_shows_the_name():
+def test_explain_shows_the_name_of_a_registered_algorithm():
     (call,) = jcc.explain(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line:chunk=4096"))(
         jnp.ones(1000)
     ).calls
     assert (call.backend, call.algorithm) == ("native", "plugin_line:chunk=4096")
 
 
-def test_plans_pin_them(tmp_path):
+def test_plans_pin_registered_algorithms(tmp_path):
     asked = jcc.explain(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line:chunk=4096"))
     asked(jnp.ones(1000)).plans.save(tmp_path / "plan.json")
     content = json.loads((tmp_path / "plan.json").read_text())
@@ -304,7 +304,7 @@ def test_plans_pin_them(tmp_path):
         _plans.parse(json.dumps(content).encode(), "the file")
 
 
-def test_shapes_must_be_known():
+def test_symbolic_shapes_are_refused():
     (n,) = jax.export.symbolic_shape("n")
     check = jax.export.DisabledSafetyCheck.custom_call("jaxccomp_collective")
     step = jax.jit(lambda x: jcc.bcast(x, root=0, algorithm="plugin_line"))
@@ -314,7 +314,7 @@ def test_shapes_must_be_known():
         jax.export.export(step, disabled_checks=[check])(jax.ShapeDtypeStruct((n,), jnp.float32))
 
 
-def test_schedules_are_made_once(monkeypatch):
+def test_each_schedule_is_built_once(monkeypatch):
     made = []
 
     @jcc.register_algorithm("counted", "bcast")
@@ -330,7 +330,7 @@ def test_schedules_are_made_once(monkeypatch):
     assert made == [0, 1, 2] * 2 and other.startswith("counted#")
 
 
-def test_examples_in_docstrings():
+def test_docstring_examples_of_custom_schedules_run():
     for shown in (jcc.register_algorithm, schedules.check):
         for found in doctest.DocTestFinder().find(shown, globs={"jaxccomp": jcc}):
             flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL

@@ -31,7 +31,7 @@ def between(path, command):
     return text.partition(begin)[2].partition("<!-- end -->")[0]
 
 
-def test_the_table_of_codecs():
+def test_codec_table_of_the_page_matches_doctor():
     shown = between("docs/codecs.md", "python -m jaxccomp doctor --codecs")
     assert shown == doctor.codec_table()
 
@@ -47,12 +47,12 @@ TABLES = [
 ]
 
 
-def test_tables_are_found():
+def test_pages_contain_more_than_20_generated_tables():
     assert len(TABLES) > 20
 
 
 @pytest.mark.parametrize(("module", "arguments", "shown"), TABLES)
-def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, capsys):
+def test_generated_tables_match_the_results_files(module, arguments, shown, monkeypatch, capsys):
     monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
     monkeypatch.setattr(sys, "argv", [module, *shlex.split(arguments)])
     monkeypatch.chdir(ROOT)
@@ -62,7 +62,7 @@ def test_tables_show_what_was_measured(module, arguments, shown, monkeypatch, ca
     assert shown == capsys.readouterr().out and shown.count("\n") > 2
 
 
-def test_picture_of_the_readme_shows_what_was_measured():
+def test_readme_picture_matches_the_results_files():
     picture = (ROOT / "docs/results/overview.svg").read_text(encoding="utf-8")
     for seconds in overview.rows(ROOT / "docs/results"):
         for label, each in seconds.items():
@@ -70,7 +70,7 @@ def test_picture_of_the_readme_shows_what_was_measured():
 
 
 @pytest.mark.parametrize("module", [frames, specs, terminal], ids=lambda m: m.__name__)
-def test_examples_in_docstrings(module, monkeypatch):
+def test_docstring_examples_run(module, monkeypatch):
     monkeypatch.setattr(table.CODECS, "_entries", {})  # an example registers a codec
     failed, tried = doctest.testmod(module)
     assert tried and not failed
@@ -79,14 +79,14 @@ def test_examples_in_docstrings(module, monkeypatch):
 @pytest.mark.parametrize(
     "shown", [jaxccomp.stats.log, jaxccomp.trace.merge], ids=lambda f: f.__module__
 )
-def test_examples_that_run_operations(shown, tmp_path, monkeypatch):
+def test_docstring_examples_with_operations_run(shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # they write files
     (example,) = doctest.DocTestFinder().find(shown, globs={"jaxccomp": jaxccomp})
     failed, tried = doctest.DocTestRunner().run(example)
     assert tried and not failed
 
 
-def test_what_to_open_is_there():
+def test_paths_in_the_table_of_what_to_open_exist():
     """Checks the table at the end of docs/architecture.md."""
     table = (ROOT / "docs/architecture.md").read_text().partition("## To change something")[2]
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
@@ -114,7 +114,7 @@ def test_each_term_is_in_the_glossary_once():
             assert (ROOT / "docs" / path).exists(), path
 
 
-def test_the_citation_and_the_extras_have_the_version():
+def test_citation_and_cuda_extras_have_the_package_version():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"version: {jaxccomp.__version__}\n" in citation
     extras = (ROOT / "pyproject.toml").read_text()
@@ -129,8 +129,8 @@ def test_public_names_have_docstrings():
 
 
 @pytest.mark.parametrize("path", pages.PATHS)
-def test_blocks_have_a_language_and_are_python(path):
-    """Blocks of Python run in tests/mpi/test_pages.py; all others say what they are."""
+def test_code_blocks_name_a_language_and_python_blocks_parse(path):
+    """tests/mpi/test_pages.py runs the Python blocks; every other block must name its language."""
     text = (ROOT / path).read_text(encoding="utf-8")
     found = pages.languages(path)
     assert len(found) == text.count("\n```") / 2
@@ -148,7 +148,7 @@ NO_NAMES = {
 
 
 @pytest.mark.parametrize("path", pages.PATHS)
-def test_names_of_the_documentation_exist(path):
+def test_names_used_in_documentation_exist(path):
     text = (ROOT / path).read_text(encoding="utf-8")
     for name in sorted(set(NAME.findall(text))):
         value = jaxccomp
@@ -208,8 +208,8 @@ def test_links_lead_to_files_and_headings(path):
         assert not anchor or anchor in anchors(target), link
 
 
-def test_the_page_of_debugging_has_texts_of_the_program():
-    """The first column of its table has parts of errors."""
+def test_debugging_page_quotes_texts_of_the_program():
+    """The first column of its table quotes parts of error texts."""
     sources = [*(ROOT / "jaxccomp").rglob("*.py"), *(ROOT / "csrc").rglob("*.[ch]*")]
     sources += (ROOT / "xla_ffi").rglob("*.cc")
     texts = "\n".join(path.read_text(encoding="utf-8") for path in sources)

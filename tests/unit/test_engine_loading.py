@@ -23,6 +23,6 @@ assert len(found) == 8 and len(set(found)) == 1, found
 
 
 @pytest.mark.skipif(not engine.available(), reason="the engine is not installed")
-def test_by_several_threads_at_once():
+def test_engine_is_loaded_once_by_concurrent_threads():
     done = subprocess.run([sys.executable, "-P", "-c", _THREADS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

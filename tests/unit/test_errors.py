@@ -18,17 +18,17 @@ OPS = ("sum", "mean", "prod", "min", "max", "and", "or", "xor")
         ("backend", "nccl", ("auto", "mpi", "native", "xla"), "xla"),
     ],
 )
-def test_names_of_other_libraries_and_misspelt_names(kind, given, valid, meant):
+def test_unknown_names_suggest_the_intended_name(kind, given, valid, meant):
     assert f"Did you mean {meant!r}?" in str(errors.unknown(kind, given, valid))
 
 
-def test_operations_of_mpi():
+def test_mpi4py_operations_suggest_the_name_of_the_op():
     MPI = pytest.importorskip("mpi4py.MPI")
     for given, meant in ((MPI.SUM, "sum"), (MPI.MAX, "max"), (MPI.LAND, "and")):
         assert f"Did you mean {meant!r}?" in str(errors.unknown("op", given, OPS))
 
 
-def test_no_suggestion_where_nothing_is_like_it():
+def test_unknown_names_without_a_similar_name_get_no_suggestion():
     assert "Did you mean" not in str(errors.unknown("op", "gradient", OPS))
     assert "Did you mean" not in str(errors.unknown("op", "nccl", OPS))
 
@@ -42,7 +42,7 @@ def recent(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [ValueError, RuntimeError])
-def test_of_finds_the_failed_operation_in_exceptions_of_other_classes(recent, kind):
+def test_errors_of_finds_the_failed_operation_in_exceptions_of_other_classes(recent, kind):
     exception = kind(f"DEADLINE_EXCEEDED: {TEXT}\nmore of XLA's text")
     found = errors.of(exception)
     assert isinstance(found, errors.CollectiveError) and isinstance(found, RuntimeError)
@@ -52,7 +52,7 @@ def test_of_finds_the_failed_operation_in_exceptions_of_other_classes(recent, ki
     assert errors.of(found) is found
 
 
-def test_of_follows_causes_and_contexts(recent):
+def test_errors_of_follows_causes_and_contexts(recent):
     try:
         try:
             raise ValueError(f"ABORTED: {TEXT}")
@@ -67,12 +67,12 @@ def test_of_follows_causes_and_contexts(recent):
     assert errors.of(loop) is None
 
 
-def test_of_ignores_exceptions_without_an_operation(recent):
+def test_errors_of_ignores_exceptions_without_an_operation(recent):
     assert errors.of(ValueError("rank 1 is missing")) is None
     assert errors.of(errors.InvalidArgumentError("bcast: root")) is None
     assert errors.of(None) is None
 
 
-def test_operation_failed_error_is_the_name_of_version_0_1():
+def test_operation_failed_error_is_an_alias_from_version_0_1():
     with pytest.warns(DeprecationWarning, match="CollectiveError"):
         assert errors.OperationFailedError is errors.CollectiveError

@@ -14,12 +14,12 @@ def step(x):
     return jcc.allreduce(x, op="mean", comm=jcc.world()) + 1
 
 
-def test_export_says_why_not():
+def test_export_refuses_collectives_with_a_reason():
     with raises(ValueError, "jaxccomp_collective", golden=False):
         jax.export.export(jax.jit(step))(jnp.ones(3))
 
 
-def test_export_when_told_to():
+def test_export_with_disabled_check_round_trips():
     check = jax.export.DisabledSafetyCheck.custom_call("jaxccomp_collective")
     exported = jax.export.export(jax.jit(step), disabled_checks=[check])(jnp.ones(3))
     loaded = exported

@@ -59,7 +59,7 @@ def test_transformations_pass_float0_or_refuse_integers(name, jit):
     assert bool(jnp.isfinite(updates["w"]).all())
 
 
-def test_every_transformation_is_tried():
+def test_float0_cases_cover_every_optim_transformation():
     names = {name for name in optim.__all__ if name[0].islower()}
     others = {"resize_residuals", "stack_residuals", "unstack_residuals", "state_specs"}
     others |= {"gather_state", "state_shapes", "place_state"}
@@ -68,7 +68,7 @@ def test_every_transformation_is_tried():
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
-def test_float0_arguments_of_a_program(jit):
+def test_float0_arguments_of_a_program_keep_dtype_and_shape(jit):
     """float0 leaves that are arguments of a jitted program are tracers."""
     grads = gradients(PARAMS)
     reduced = (jax.jit(jcc.allreduce) if jit else jcc.allreduce)(grads)
@@ -76,7 +76,7 @@ def test_float0_arguments_of_a_program(jit):
     np.testing.assert_array_equal(reduced["w"], grads["w"])
 
 
-def test_float0_references_must_match():
+def test_float0_delta_bases_must_match_the_values():
     none = np.zeros(2, jax.dtypes.float0)
     x = {"x": jnp.ones(3), "i": none}
     result = jcc.bcast(x, ref=x, codec="lossless")
@@ -87,18 +87,18 @@ def test_float0_references_must_match():
         jcc.bcast(x, ref={"x": jnp.ones(3), "i": jnp.ones(2)}, codec="lossless")
 
 
-def test_no_message_has_no_status():
+def test_recv_refuses_the_status_of_a_float0_message():
     with raises(errors.InvalidArgumentError, "recv", "with_status=True", "like="):
         jcc.recv(np.zeros(2, jax.dtypes.float0), 0, with_status=True)
 
 
-def test_replicate_keeps_float0():
+def test_replicate_keeps_float0_leaves():
     tree = {"x": jnp.ones(3), "i": np.zeros(2, jax.dtypes.float0)}
     result = sync.replicate(tree)
     assert (result["i"].dtype, result["i"].shape) == (jax.dtypes.float0, (2,))
 
 
-def test_published_weights_have_values():
+def test_publish_refuses_float0_weights():
     from jaxccomp.sync import _layout
 
     with raises(errors.InvalidArgumentError, "i", "float0"):

@@ -35,7 +35,7 @@ def noise(dtype, shape, seed=0):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("codec", [*LOSSLESS, "lossless|lossless"])
-def test_lossless_is_bit_for_bit(codec, dtype):
+def test_lossless_frames_decode_bit_for_bit(codec, dtype):
     for shape in [(), (0,), (3, 0, 2), (1,), (5, 7), (4097,)]:
         array = noise(dtype, shape)
         out = codecs.decode(codecs.encode(codec, array))
@@ -47,7 +47,7 @@ def test_lossless_is_bit_for_bit(codec, dtype):
 
 
 @pytest.mark.parametrize("codec", LOSSY)
-def test_lossy_is_within_its_bound(codec):
+def test_lossy_frames_decode_within_the_error_bound(codec):
     x = np.random.default_rng(0).normal(0, 0.02, (37, 113)).astype(np.float32)
     bound = codecs.error_bound(codec, x.dtype)
     y = codecs.decode(codecs.encode(codec, x))
@@ -63,7 +63,7 @@ def test_lossy_is_within_its_bound(codec):
     assert np.abs(near - x).max() <= 2.001 * np.abs(x - ref).max() + bound.absolute
 
 
-def test_jax_arrays_strides_and_byte_orders():
+def test_encode_accepts_jax_arrays_strides_and_byte_orders():
     x = jnp.arange(12, dtype=jnp.bfloat16).reshape(3, 4)
     assert (codecs.decode(codecs.encode("lossless", x)) == np.asarray(x)).all()
     base = np.arange(24.0).reshape(4, 6)
@@ -71,7 +71,7 @@ def test_jax_arrays_strides_and_byte_orders():
         assert (codecs.decode(codecs.encode("lossless", view)) == np.asarray(view)).all()
 
 
-def test_frames_say_what_they_are():
+def test_inspect_returns_spec_dtype_shape_and_chunks():
     x = np.zeros((100, 50), ml_dtypes.bfloat16)
     info = codecs.inspect(codecs.encode(" raw | lossless ", x, chunk_bytes=1000, checksum=False))
     assert info.spec == "lossless" and info.dtype == x.dtype and info.shape == (100, 50)
@@ -81,7 +81,7 @@ def test_frames_say_what_they_are():
 
 
 @pytest.mark.parametrize("codec", ["int8:rounding=stochastic", "bf16:rounding=stochastic"])
-def test_chunks_are_independent_of_each_other_and_keys_choose_random_numbers(codec):
+def test_chunks_are_independent_and_seeded_by_the_key(codec):
     x = np.random.default_rng(0).normal(size=10000).astype(np.float32)
     whole = codecs.decode(codecs.encode(codec, x, key=(1, 2, 3)))
     cut = codecs.encode(codec, x, key=(1, 2, 3), chunk_bytes=128 * 4)
@@ -91,7 +91,7 @@ def test_chunks_are_independent_of_each_other_and_keys_choose_random_numbers(cod
 
 
 @pytest.mark.parametrize("codec", [*LOSSLESS, *LOSSY, "bf16|lossless"])
-def test_every_prefix_and_every_changed_byte_is_found(codec):
+def test_decode_refuses_every_prefix_and_every_changed_byte(codec):
     x = np.random.default_rng(0).normal(size=300).astype(np.float32)
     data = codecs.encode(codec, x, chunk_bytes=400)
     for length in range(len(data)):
@@ -107,7 +107,7 @@ def test_every_prefix_and_every_changed_byte_is_found(codec):
             codecs.decode(changed)
 
 
-def test_without_checksums_changed_bytes_are_an_error_or_other_values():
+def test_changed_bytes_without_checksum_raise_only_documented_errors():
     x = np.random.default_rng(0).normal(size=1000).astype(ml_dtypes.bfloat16)
     data = codecs.encode("lossless", x, checksum=False)
     rng = random.Random(0)
@@ -122,7 +122,7 @@ def test_without_checksums_changed_bytes_are_an_error_or_other_values():
             pass
 
 
-def test_frames_without_checksums_are_refused():
+def test_decode_refuses_frames_without_checksum_by_default():
     """Otherwise altering one bit, the flag, would disable the checksums of a frame."""
     x = np.arange(10, dtype=np.float32)
     data = codecs.encode("lossless", x, checksum=False)
@@ -132,7 +132,7 @@ def test_frames_without_checksums_are_refused():
     assert (codecs.decode(data, require_checksum=False) == x).all()
 
 
-def test_a_few_bytes_claim_no_memory():
+def test_small_frames_cannot_claim_large_memory():
     x = np.zeros(1000, np.float32)
     data = bytearray(codecs.encode("lossless", x, checksum=False))
     data[16:24] = struct.pack("<q", 1 << 50)
@@ -147,7 +147,7 @@ def test_a_few_bytes_claim_no_memory():
 
 
 @pytest.mark.parametrize("codec", ["lossless", "delta"])
-def test_chunks_without_a_reference_have_a_least_size(codec):
+def test_decode_refuses_chunks_below_the_minimum_size(codec):
     data = bytearray(codecs.encode(codec, np.zeros(1000, np.float32), checksum=False))
     index = 16 + 8 + len(codec)
     payload = index + 4
@@ -158,12 +158,12 @@ def test_chunks_without_a_reference_have_a_least_size(codec):
 
 
 @pytest.mark.parametrize("junk", [b"", b"JCCF", b"x" * 100, pickle.dumps(np.zeros(3)), "text", 3])
-def test_bytes_without_a_frame_are_refused(junk):
+def test_decode_refuses_bytes_that_are_no_frame(junk):
     with pytest.raises(ValueError):
         codecs.decode(junk)
 
 
-def test_references_are_checked():
+def test_delta_base_must_match_the_frame():
     x = np.arange(10, dtype=np.float32)
     data = codecs.encode("lossless", x, ref=x + 1)
     with raises(errors.InvalidArgumentError, "decode", "give ref="):
@@ -178,7 +178,7 @@ def test_references_are_checked():
         codecs.decode(codecs.encode("lossless", x), ref=x)
 
 
-def test_bad_arguments_say_what_is_allowed():
+def test_invalid_arguments_raise_errors_that_name_allowed_values():
     with raises(errors.InvalidArgumentError, "'bf16'", "int32", "float32, float64"):
         codecs.encode("bf16", np.arange(3, dtype=np.int32))
     with raises(errors.InvalidArgumentError, "encode", "str32"):
@@ -195,7 +195,7 @@ def test_bad_arguments_say_what_is_allowed():
     chunk_bytes=st.integers(1, 20000),
 )
 @hypothesis.settings(deadline=None, max_examples=150)
-def test_round_trip_of_anything(data, codec, dtype, count, chunk_bytes):
+def test_random_arrays_round_trip_bit_for_bit(data, codec, dtype, count, chunk_bytes):
     # Limits the number of chunks, because each has a header.
     hypothesis.assume(count * dtype.itemsize / chunk_bytes < 2000)
     seed = data.draw(st.integers(0, 2**32 - 1))
@@ -208,7 +208,7 @@ def test_round_trip_of_anything(data, codec, dtype, count, chunk_bytes):
 
 @hypothesis.given(st.binary(max_size=300))
 @hypothesis.settings(deadline=None, max_examples=300)
-def test_bytes_that_begin_like_a_frame(tail):
+def test_decode_refuses_random_bytes_after_a_frame_header(tail):
     with pytest.raises((errors.CorruptDataError, errors.InvalidArgumentError)):
         codecs.decode(b"JCCF\x01" + tail, max_bytes=1 << 24)
 
@@ -217,7 +217,7 @@ GOLDEN = sorted((pathlib.Path(__file__).parents[1] / "golden").glob("*.jccf"))
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_golden_frames_decode(path):
+def test_golden_frames_decode_to_the_same_values(path):
     expected = np.load(path.with_suffix(".npy"))
     ref = path.with_suffix(".ref.npy")
     data = path.read_bytes()

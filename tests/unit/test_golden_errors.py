@@ -33,7 +33,7 @@ def test_raises_requires_the_type_and_each_fact(file):
         raise KeyError("int9")
 
 
-def test_compare_fails_for_a_changed_an_added_and_a_missing_text(file):
+def test_compare_fails_for_changed_added_and_missing_texts(file):
     golden_errors.update({"test_a.py::one": ["ValueError: old", "ValueError: same"]})
     for texts in (["new", "same"], ["old", "same", "more"], ["old"], []):
         golden_errors.begin()
@@ -50,14 +50,14 @@ def test_compare_fails_for_a_changed_an_added_and_a_missing_text(file):
     golden_errors.begin()  # pytest compares none of these
 
 
-def test_texts_that_are_not_golden_are_not_compared(file):
+def test_texts_with_golden_false_are_not_compared(file):
     golden_errors.begin()
     with golden_errors.raises(ValueError, golden=False):
         raise ValueError("JAX 0.11 says so")
     golden_errors.compare("test_a.py::one")
 
 
-def test_update_keeps_entries_of_other_tests_and_drops_those_of_none(file):
+def test_update_keeps_entries_of_other_tests_and_drops_entries_without_a_test(file):
     golden_errors.update({"test_a.py::one": ["1"], "test_a.py::two": ["2"], "gone.py::x": ["3"]})
     golden_errors.update({"test_a.py::two": [], "test_a.py::three": ["a\n\n  b", "c"]})
     found = golden_errors.read(file.read_text())
@@ -72,7 +72,7 @@ def test_machine_dependent_parts_are_replaced(tmp_path):
     assert golden_errors.normalized(text) == replaced
 
 
-def test_each_entry_belongs_to_a_test():
+def test_each_golden_text_belongs_to_a_collected_test():
     files = {test.partition("::")[0] for test in golden_errors._entries()}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pytest", "--collect-only", "-q", *sorted(files)],

@@ -71,7 +71,7 @@ def run(folder, monkeypatch, parts, *arguments):
 GOOD = "print('{\"rate\": 1}')"
 
 
-def test_every_file_has_the_device_and_its_versions(gpu_machine, monkeypatch, capsys):
+def test_every_result_file_names_device_and_versions(gpu_machine, monkeypatch, capsys):
     status, files = run(gpu_machine, monkeypatch, {"one": says(GOOD)})
     assert status == 0
     found = files["one"]
@@ -87,14 +87,14 @@ def test_every_file_has_the_device_and_its_versions(gpu_machine, monkeypatch, ca
     assert f"of 540 s; written to {gpu_machine}/out" in out[1]
 
 
-def test_a_field_that_nvidia_smi_does_not_know_takes_no_other_along(gpu_machine):
+def test_field_unknown_to_nvidia_smi_omits_no_other_field(gpu_machine):
     text = SMI.replace("#!/bin/sh", '#!/bin/sh\ncase "$*" in *pstate*) exit 2 ;; esac')
     (gpu_machine / "bin/nvidia-smi").write_text(text)
     assert facts.of_moment()["clocks.sm"] == "345 MHz" and "pstate" not in facts.of_moment()
     assert facts.of_device()["compute_mode"] == "Default"
 
 
-def test_what_is_wrong_and_what_was_not_run_is_said(gpu_machine, monkeypatch, capsys):
+def test_report_lists_failed_and_skipped_parts_with_reasons(gpu_machine, monkeypatch, capsys):
     parts = {
         "wrong": says("import sys; print('no json'); sys.exit('two\\nlines')"),
         "absent": check.Part("a part", 60, lambda program: "no such thing is installed"),
@@ -114,7 +114,7 @@ def test_what_is_wrong_and_what_was_not_run_is_said(gpu_machine, monkeypatch, ca
     assert files["absent"]["device"]["name"] == "H1"
 
 
-def test_exit_status(gpu_machine, monkeypatch, capsys):
+def test_exit_status_is_0_1_2_or_77_by_outcome(gpu_machine, monkeypatch, capsys):
     skip = says("import sys; sys.exit(77)")
     assert run(gpu_machine, monkeypatch, {"a": skip, "b": skip})[0] == 77
     assert run(gpu_machine, monkeypatch, {"a": skip, "b": says(GOOD)})[0] == 0
@@ -124,14 +124,14 @@ def test_exit_status(gpu_machine, monkeypatch, capsys):
     assert run(gpu_machine, monkeypatch, {"a": says(GOOD)}, "--seconds", "0")[0] == 2
 
 
-def test_without_a_gpu(tmp_path, monkeypatch, capsys):
+def test_check_without_a_gpu_exits_with_status_77(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     status, files = run(tmp_path, monkeypatch, {"a": says(GOOD)})
     assert status == 77 and not files
     check_text(capsys.readouterr().out, "NVIDIA", "nvidia-smi", "PATH")
 
 
-def test_a_part_of_its_own_and_resuming(gpu_machine, monkeypatch, capsys):
+def test_resume_skips_parts_with_complete_files(gpu_machine, monkeypatch, capsys):
     parts = {"a": says(GOOD), "b": says(GOOD)}
     status, files = run(gpu_machine, monkeypatch, parts, "b")
     assert status == 0 and list(files) == ["b"]
@@ -148,7 +148,7 @@ def test_a_part_of_its_own_and_resuming(gpu_machine, monkeypatch, capsys):
         assert capsys.readouterr().out.startswith("b: good")
 
 
-def test_everybodys_least_comes_first_and_what_is_left_goes_on(monkeypatch):
+def test_share_reserves_minimum_times_and_divides_the_rest(monkeypatch):
     parts = {
         name: check.Part("", most, None, least=20)
         for name, most in zip("abc", (60, 100, 220), strict=True)
@@ -160,7 +160,7 @@ def test_everybodys_least_comes_first_and_what_is_left_goes_on(monkeypatch):
     assert check.share("a", "bc", 50) == 20 and check.share("a", "bc", 15) == 15
 
 
-def test_all_parts_fit_into_the_time_and_none_is_without_a_least():
+def test_minimum_times_of_all_parts_fit_into_the_budget():
     assert sum(part.least for part in check.PARTS.values()) <= check.SECONDS < 9 * 60 + 1
     assert all(0 < part.least <= part.seconds for part in check.PARTS.values())
     given, left = 0.0, float(check.SECONDS)
@@ -171,7 +171,7 @@ def test_all_parts_fit_into_the_time_and_none_is_without_a_least():
     assert given <= check.SECONDS + 1e-6
 
 
-def test_a_part_that_the_budget_cuts_short_is_not_wrong(gpu_machine, monkeypatch, capsys):
+def test_part_cut_short_by_the_budget_is_no_failure(gpu_machine, monkeypatch, capsys):
     slow = "import time; print('{\"rate\": 2}', flush=True); time.sleep(986)"
     parts = {"slow": says(slow, least=1), "late": says(GOOD, least=50)}
     status, files = run(gpu_machine, monkeypatch, parts, "--seconds", "2")
@@ -185,20 +185,20 @@ def test_a_part_that_the_budget_cuts_short_is_not_wrong(gpu_machine, monkeypatch
     assert "not done in its" in out[0] and out[1].startswith("late: not run: ")
 
 
-def test_a_part_that_takes_all_its_own_time_is_wrong(gpu_machine, monkeypatch):
+def test_part_that_exceeds_its_own_limit_fails(gpu_machine, monkeypatch):
     parts = {"hangs": says("import time; time.sleep(986)", seconds=1, least=1)}
     status, files = run(gpu_machine, monkeypatch, parts)
     assert status == 1 and "its time was up" in files["hangs"]["failures"][0]
 
 
-def test_scripts_are_told_their_time(gpu_machine, monkeypatch):
+def test_commands_receive_their_time_limit(gpu_machine, monkeypatch):
     code = "import sys; print('{\"told\": %s}' % sys.argv[1])"
     part = check.Part("", 40, lambda program: [[PYTHON, "-c", code, "{seconds}"]])
     _, files = run(gpu_machine, monkeypatch, {"a": part})
     assert files["a"]["lines"] == [{"told": 34}] or files["a"]["lines"] == [{"told": 35}]
 
 
-def test_what_is_killed_has_left_its_lines_and_goes_on(gpu_machine, monkeypatch):
+def test_killed_part_keeps_its_lines_and_resumes(gpu_machine, monkeypatch):
     say = "print('{{\"rate\": {0}}}', flush=True)"
     commands = [
         [PYTHON, "-c", say.format(1)],
@@ -236,7 +236,7 @@ def test_what_is_killed_has_left_its_lines_and_goes_on(gpu_machine, monkeypatch)
     assert not files["a"].get("not_done") and len(files["a"]["commands"]) == 3
 
 
-def test_settings_that_a_part_changes_are_told(gpu_machine, monkeypatch, capsys):
+def test_changed_gpu_settings_are_reported_as_failure(gpu_machine, monkeypatch, capsys):
     code = "import os; open(os.environ['STATE'], 'w').write('Exclusive_Process')"
     status, files = run(gpu_machine, monkeypatch, {"a": says(code)})
     assert status == 1
@@ -253,7 +253,7 @@ exit 0
 
 
 @pytest.mark.parametrize("stubborn", ["", "1"])
-def test_no_daemon_of_mps_is_left_behind(stubborn, tmp_path, monkeypatch):
+def test_check_stops_the_mps_daemon(stubborn, tmp_path, monkeypatch):
     (tmp_path / "nvidia-cuda-mps-server").symlink_to(
         subprocess.run(["which", "sleep"], capture_output=True, text=True).stdout.strip()
     )
@@ -274,7 +274,7 @@ def test_no_daemon_of_mps_is_left_behind(stubborn, tmp_path, monkeypatch):
     assert not running.exists() or not running.read_bytes()
 
 
-def test_a_command_that_is_late_is_asked_to_end_and_then_killed(monkeypatch):
+def test_late_command_receives_sigterm_then_sigkill(monkeypatch):
     monkeypatch.setattr(process, "_GRACE_SECONDS", 2.0)
     code = (
         "import signal, sys, time\n"
@@ -289,11 +289,11 @@ def test_a_command_that_is_late_is_asked_to_end_and_then_killed(monkeypatch):
     assert done.late and done.status == -9 and time.monotonic() - start < 30
 
 
-def test_lines_that_are_cut_off_are_not_read():
+def test_truncated_lines_are_ignored():
     assert list(ranks.rows('a\n{"x": 1}\n{"y": ')) == [{"x": 1}]
 
 
-def test_what_ranks_are_started_with(tmp_path, monkeypatch):
+def test_ranks_start_with_memory_fraction_platforms_and_path(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "0.5")
     env = ranks.environment(tmp_path, "cuda", 4)
     assert env["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.150" and env["JAX_PLATFORMS"] == "cuda,cpu"
@@ -305,7 +305,7 @@ def test_what_ranks_are_started_with(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["check", "collectives", "traced", "broadcast", "accdp", "bundle"])
-def test_every_script_explains_itself(name):
+def test_every_gpu_script_has_help(name):
     command = [PYTHON, str(GPU / f"{name}.py"), "--help"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "usage:" in done.stdout
@@ -318,7 +318,7 @@ def test_every_script_explains_itself(name):
         ("accdp", "transformer-small"),
     ],
 )
-def test_dry_runs(name, said, tmp_path):
+def test_dry_run_lists_the_commands(name, said, tmp_path):
     command = [PYTHON, str(GPU / f"{name}.py"), str(tmp_path), "--dry-run"]
     done = subprocess.run(command, capture_output=True, text=True)
     rows = list(ranks.rows(done.stdout))
@@ -326,7 +326,7 @@ def test_dry_runs(name, said, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["collectives", "traced", "broadcast", "accdp"])
-def test_scripts_say_that_there_is_no_gpu(name, tmp_path):
+def test_scripts_without_a_gpu_exit_with_status_77(name, tmp_path):
     done = subprocess.run(
         [PYTHON, str(GPU / f"{name}.py"), str(tmp_path)],
         capture_output=True,
@@ -336,7 +336,7 @@ def test_scripts_say_that_there_is_no_gpu(name, tmp_path):
     assert done.returncode == 77 and "no NVIDIA GPU here" in done.stderr
 
 
-def test_gains_of_a_broadcast():
+def test_broadcast_gains_are_relative_to_raw():
     broadcast = module("broadcast")
     rows = [
         {"name": "raw", "seconds": 3.0},
@@ -368,7 +368,7 @@ def tuned(**rates):
     return {"cases": cases, "verdict": "so", "left_out": ""}
 
 
-def test_where_several_processes_lose_is_said():
+def test_accdp_report_names_the_baselines_that_are_faster():
     accdp = module("accdp")
     line = accdp.told("tiny", "a network", tuned(one=10, two=15, four=12, vmap=11, larger=14))
     assert (line["best_processes"], line["ratio"], line["loses_to"]) == ("two", 1.5, [])
@@ -379,7 +379,7 @@ def test_where_several_processes_lose_is_said():
     assert "best_processes" not in line and line["verdict"] == "so"
 
 
-def test_wheels_are_laid_out_with_their_programs_and_libraries(tmp_path):
+def test_bundle_unpacks_wheels_with_programs_and_libraries(tmp_path):
     wheel = tmp_path / "a.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("a/__init__.py", "x = 1")

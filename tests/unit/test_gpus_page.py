@@ -31,12 +31,12 @@ def table():
     return "\n".join(lines) + "\n"
 
 
-def test_the_table_is_what_the_formula_gives():
+def test_table_of_the_page_matches_the_formula():
     shown = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition("<!-- end -->")[0]
     assert shown == table()
 
 
-def test_what_the_page_says_of_it():
+def test_claims_of_the_page_follow_from_the_formula():
     assert round(ENCODE / NETWORKS["100 Gbit/s"]) == 36
     assert all(
         seconds(count, rate) < 1.04 * count / rate

@@ -34,34 +34,34 @@ def worker(monkeypatch):
 
 
 @pytest.mark.parametrize("environ", [MPICH, OPEN_MPI], ids=["MPICH", "Open MPI"])
-def test_ranks_of_a_launcher_may_join(environ):
+def test_processes_started_by_a_launcher_may_join(environ):
     assert not why(environ)
     assert not why(marked(environ, os.getpid()))
 
 
 @pytest.mark.parametrize("environ", [MPICH, OPEN_MPI], ids=["MPICH", "Open MPI"])
-def test_children_of_ranks_name_their_rank(environ):
+def test_child_process_of_a_rank_is_refused_by_rank_and_pid(environ):
     check_text(why(marked(environ, 7)), "rank 1", "process 7")
 
 
-def test_ranks_of_a_job_that_a_rank_has_started():
+def test_ranks_of_a_job_started_by_a_rank_may_join():
     assert not why(marked(OPEN_MPI, 7) | {"PMIX_NAMESPACE": "job@2"})
     assert not why(marked({"SLURM_JOB_ID": "1"}, 7) | MPICH)
 
 
-def test_workers_of_multiprocessing_are_refused(worker):
+def test_multiprocessing_workers_of_a_rank_are_refused(worker):
     assert "multiprocessing" in why(MPICH)
     assert "multiprocessing" in why(marked(MPICH, os.getppid()))
     # Also if the program passes its rank to init(): the worker does the same.
     assert f"process {os.getppid()}" in why(marked({}, os.getppid()), uses_variables=False)
 
 
-def test_workers_that_a_program_makes_ranks(worker):
-    """The main process is not a rank; its workers are."""
+def test_multiprocessing_workers_may_be_ranks_if_their_parent_is_none(worker):
+    """The main process is not a rank; its workers are ranks."""
     assert not why(MPICH, uses_variables=False)
 
 
-def test_the_connection_to_mpiexec():
+def test_inherited_or_closed_connection_to_mpiexec_is_detected():
     ends = socket.socketpair()
     environ = MPICH | {"PMI_FD": str(ends[0].fileno())}
     child = marked(environ, 7)

@@ -178,7 +178,7 @@ def test_each_hook_works_with_the_installed_jax(name):
         ("jax_enable_x64", True),
     ],
 )
-def test_settings_of_the_program_change_no_self_test(setting, value):
+def test_self_tests_pass_with_changed_jax_settings(setting, value):
     before = getattr(jax.config, setting)
     jax.config.update(setting, value)
     try:
@@ -208,11 +208,11 @@ def test_doctor_names_a_removed_hook(name, remove, monkeypatch, capsys):
     assert HOOKS[name].used_for in " ".join(" ".join(lines[:5]).split())
 
 
-def test_each_hook_has_a_test_that_removes_it():
+def test_removal_cases_cover_every_hook():
     assert set(REMOVALS) == set(HOOKS)
 
 
-def test_errors_and_warnings_name_hooks_of_the_table():
+def test_errors_and_warnings_name_only_known_hooks():
     """Finds the first argument of ``uses``, ``at_import`` and ``warn``, and constants ``hook``."""
     named = set()
     for path in pathlib.Path(internals.__file__).parent.glob("*.py"):
@@ -230,13 +230,13 @@ def test_errors_and_warnings_name_hooks_of_the_table():
     assert named == set(HOOKS) - silent
 
 
-def test_use_of_a_removed_hook_raises_an_error_that_names_it(monkeypatch):
+def test_removed_hook_raises_jax_hook_error_at_its_use(monkeypatch):
     change(monkeypatch, axes, "core", get_axis_env=_REMOVED)
     with pytest.raises(errors.JaxHookError, match="'named axes'.*get_axis_env.*doctor"):
         _jax.axes_in_scope()
 
 
-def test_use_of_a_removed_primitive_raises_an_error_that_names_it(monkeypatch):
+def test_removed_primitive_hook_raises_jax_hook_error_at_its_use(monkeypatch):
     change(monkeypatch, primitives, "dispatch", apply_primitive=_REMOVED)
     rules = dict.fromkeys(("abstract_eval", "jvp", "transpose", "batcher", "lowering"))
     primitive = _jax.new_primitive("unusable", **rules)
@@ -244,7 +244,7 @@ def test_use_of_a_removed_primitive_raises_an_error_that_names_it(monkeypatch):
         primitive.bind(1)
 
 
-def test_errors_of_the_callers_functions_are_not_changed():
+def test_exceptions_of_user_functions_propagate_unchanged():
     def branch():
         raise TypeError("of the caller")
 
@@ -266,7 +266,7 @@ def compile_something():
         (REMOVALS["callback errors"][1], _jax.on_callback_error, "callback errors"),
     ],
 )
-def test_a_silent_hook_warns_once_where_it_is_used(remove, install, name, monkeypatch):
+def test_removed_silent_hook_warns_once_at_its_use(remove, install, name, monkeypatch):
     remove(monkeypatch)
     with pytest.warns(errors.JaxHookWarning, match=f"'{name}'") as given:
         for _ in range(2):
@@ -276,7 +276,7 @@ def test_a_silent_hook_warns_once_where_it_is_used(remove, install, name, monkey
     assert len([each for each in given if each.category is errors.JaxHookWarning]) == 1
 
 
-def test_compilations_that_are_never_reported_give_a_warning(monkeypatch):
+def test_missing_compilation_events_warn(monkeypatch):
     change(monkeypatch, events, "dispatch", BACKEND_COMPILE_EVENT="/renamed")
     monkeypatch.setattr(events, "_SILENT_PROGRAMS", 2)
     collectives = []
@@ -291,7 +291,7 @@ def test_compilations_that_are_never_reported_give_a_warning(monkeypatch):
     stop()
 
 
-def test_compress_refuses_collectives_that_it_might_not_find(monkeypatch):
+def test_compress_refuses_if_a_collective_primitive_is_renamed(monkeypatch):
     monkeypatch.setattr(parallel.psum_p, "name", "psum_renamed")
     hooks.require.cache_clear()
     with pytest.raises(errors.JaxHookError, match="'collectives in jaxprs'"):

@@ -1,4 +1,4 @@
-"""Processes of jax.distributed without MPI and UCX exchange addresses by its store."""
+"""Processes of jax.distributed without MPI and UCX exchange addresses through its store."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def run(case, ranks):
     return [json.loads(out.splitlines()[-1]) for out, _ in texts]
 
 
-def test_the_package_without_mpi():
+def test_processes_without_mpi_and_ucx_run_locally_and_name_the_remedy():
     found = run("package", 3)
     assert [each["rank"] for each in found] == [0, 1, 2]
     assert [each["group"] for each in found] == [[2, 0], [1], [2, 0]]
@@ -57,7 +57,7 @@ def test_the_package_without_mpi():
         assert "UCX" in each["native"]
 
 
-def test_a_process_that_does_not_join_is_named():
+def test_missing_process_is_named_in_the_timeout_error():
     found = run("alone", 3)
     for each in (found[0], found[2]):
         assert "processes [1]" in each["error"] and "init_timeout_seconds" in each["error"]
@@ -82,7 +82,7 @@ class FakeClient:
         return [item for item in self.values.items() if item[0].startswith(folder)]
 
 
-def test_rows_from_the_store_are_not_trusted():
+def test_invalid_records_from_the_store_raise():
     client = FakeClient()
     assert kv_store.Store(client).share([0], 0, "world", [4, 5], 0.1).tolist() == [[4, 5]]
     for row in (b"", b"12345678", b"1" * 24):

@@ -41,7 +41,7 @@ def shared(tmp_path, monkeypatch):
     return Shared()
 
 
-def test_what_the_job_has_made_is_removed(shared):
+def test_cleanup_removes_files_created_by_the_job(shared):
     files = shared.files()
     for pid, name in ((10, "mpich_shm_12_0"), (11, "sm_segment.host.0.1234.1")):
         shared.process(pid, shared.file(name))
@@ -53,7 +53,7 @@ def test_what_the_job_has_made_is_removed(shared):
 
 
 @pytest.mark.parametrize("why", ["older", "foreign", "used", "other", "replaced"])
-def test_all_else_stays(why, shared):
+def test_cleanup_keeps_files_of_other_processes(why, shared):
     name = "my_data" if why == "other" else "mpich_shm_12_0"
     path = shared.file(name) if why == "older" else None
     files = shared.files()

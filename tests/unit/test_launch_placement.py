@@ -56,13 +56,13 @@ def smi(folder, text=SMI):
 FOUR = tuple(Gpu(f"GPU-{n}{n}{n}", bus) for n, bus in enumerate(BUSES))
 
 
-def test_gpus_of_nvidia_smi(tmp_path):
+def test_find_lists_the_gpus_of_nvidia_smi(tmp_path):
     found = gpus.find(smi(tmp_path))
     assert found.gpus == FOUR
     assert "lists 4 GPU(s)" in found.how
 
 
-def test_gpus_of_proc(tmp_path):
+def test_find_lists_the_gpus_of_proc_without_nvidia_smi(tmp_path):
     for bus in ("0000:3b:00.0", "0000:5e:00.0"):
         (tmp_path / bus).mkdir()
         (tmp_path / bus / "information").write_text(
@@ -84,7 +84,7 @@ def test_gpus_of_proc(tmp_path):
         ("NoDevFiles", []),
     ],
 )
-def test_cuda_visible_devices_is_read_as_cuda_reads_it(wanted, names, tmp_path):
+def test_cuda_visible_devices_is_parsed_as_cuda_does(wanted, names, tmp_path):
     found = gpus.find(smi(tmp_path) | {"CUDA_VISIBLE_DEVICES": wanted})
     assert [gpu.name for gpu in found.gpus] == names
     assert f"CUDA_VISIBLE_DEVICES={wanted!r}" in found.how
@@ -110,7 +110,7 @@ def test_cores_are_shared_evenly_near_the_gpus(sys):
 
 
 @pytest.mark.parametrize("ranks", range(1, 20))
-def test_no_core_is_given_twice_and_none_is_left(ranks, sys):
+def test_each_core_is_bound_to_exactly_one_rank(ranks, sys):
     shares = placement.share_cores(range(16), [set()] * ranks, sys)
     if ranks > 16:
         assert shares == [set(range(16))] * ranks
@@ -122,7 +122,7 @@ def test_no_core_is_given_twice_and_none_is_left(ranks, sys):
         assert max(map(len, shares)) - min(map(len, shares)) <= 2
 
 
-def test_a_container_may_have_few_cores_and_no_sysfs(sys, tmp_path):
+def test_placement_works_in_a_container_without_sysfs(sys, tmp_path):
     assert placement.share_cores({3, 5}, [set(), set()], tmp_path / "none") == [{3}, {5}]
     # If no core of the node is allowed, proximity is ignored.
     wishes = [placement.cores_near("0000:3b:00.0", sys), placement.cores_near("0000:af:00.0", sys)]
@@ -132,7 +132,7 @@ def test_a_container_may_have_few_cores_and_no_sysfs(sys, tmp_path):
     assert placement.cores_near("0000:3b:00.0", sys) == set()
 
 
-def test_every_rank_of_a_host(sys, machine):
+def test_ranks_of_a_host_get_gpu_memory_fraction_and_cores(sys, machine):
     settings = placement.Settings(
         FOUR, ranks_per_gpu=2, thread_percentage=50, environment={"CUDA_MPS_PIPE_DIRECTORY": "/p"}
     )
@@ -149,7 +149,7 @@ def test_every_rank_of_a_host(sys, machine):
     assert len(set().union(*(place.cores for place in places))) == 16
 
 
-def test_one_rank_per_gpu_keeps_the_default_of_jax(sys, machine):
+def test_one_rank_per_gpu_keeps_jax_memory_default(sys, machine):
     place = placement.place(placement.Settings(FOUR), FOUR, 3, 4, {"OMP_NUM_THREADS": "1"}, sys)
     assert place.environment == {"CUDA_VISIBLE_DEVICES": "GPU-333"}
     unbound = placement.Settings((), bind_cores=False)
@@ -167,18 +167,18 @@ def test_one_rank_per_gpu_keeps_the_default_of_jax(sys, machine):
         ({"thread_percentage": 101}, 1, 1, ("100", "101")),
     ],
 )
-def test_impossible_placements_name_the_remedy(change, gpu_count, ranks, facts):
+def test_impossible_placements_raise_errors_that_name_the_remedy(change, gpu_count, ranks, facts):
     settings = dataclasses.replace(placement.Settings(), **change)
     with raises(errors.InvalidArgumentError, facts):
         placement.ranks_per_gpu(settings, gpu_count, ranks)
 
 
 @pytest.mark.parametrize("ranks,gpu_count,shared", [(1, 4, 1), (4, 4, 1), (5, 4, 2), (8, 1, 8)])
-def test_as_few_as_possible_share_a_gpu(ranks, gpu_count, shared):
+def test_ranks_per_gpu_is_the_minimum_for_the_gpu_count(ranks, gpu_count, shared):
     assert placement.ranks_per_gpu(placement.Settings(), gpu_count, ranks) == shared
 
 
-def test_settings_travel_as_text():
+def test_settings_round_trip_through_text():
     settings = placement.Settings(FOUR, 2, 0.4, 50, False, {"A": "b"})
     assert placement.Settings.from_json(settings.to_json()) == settings
     assert placement.Settings.from_json(placement.Settings(None).to_json()).gpus is None
@@ -205,12 +205,12 @@ def test_settings_travel_as_text():
         ({"PMIX_RANK": "5"}, (None, None)),
     ],
 )
-def test_local_ranks(environ, local):
+def test_local_rank_and_size_are_read_from_the_launchers_variables(environ, local):
     by = environment.launcher(environ)
     assert (by.rank, by.local_rank, by.local_size) == (5, *local)
 
 
-def test_lines():
+def test_parse_recognizes_ranks_output_control_messages_and_aborts():
     assert lines.parse(lines.prefixed(12, b"a [3] b")) == (12, b"a [3] b\n", None)
     assert lines.parse(lines.told(3, status=2))[2] == {"status": 2}
     assert lines.parse(b"\0" + lines.told(3, pid=7))[::2] == (3, {"pid": 7})
@@ -222,13 +222,13 @@ def test_lines():
 
 
 @pytest.mark.parametrize("hosts", [["a:1"], ["a:0", "b"], [":3"], ["a:x"]])
-def test_bad_hosts_show_valid_ones(hosts):
+def test_invalid_hosts_raise_errors_that_show_valid_ones(hosts):
     with raises(errors.InvalidArgumentError, "node1"):
         mpiexec.slots(hosts, 3)
 
 
 @pytest.mark.parametrize("vendor", ["MPICH", "Open MPI"])
-def test_hosts_on_the_command_line(vendor, monkeypatch):
+def test_command_passes_hosts_to_mpich_and_open_mpi(vendor, monkeypatch):
     monkeypatch.setattr(mpiexec, "vendor", lambda python: (vendor, "5"))
     monkeypatch.setattr(mpiexec, "mpiexec", lambda python: "mpiexec")
     environ = {"JAX_PLATFORMS": "cuda", "HOME": "/root", "JAXCCOMP_RUN": "1"}
@@ -242,7 +242,7 @@ def test_hosts_on_the_command_line(vendor, monkeypatch):
         ]
 
 
-def test_throughput_is_one_line(capsys):
+def test_report_throughput_prints_one_parseable_line(capsys):
     lines.report_throughput(1250)
     (line,) = capsys.readouterr().out.splitlines()
     assert lines.parse_throughput(line) == 1250
@@ -255,6 +255,6 @@ def test_throughput_is_one_line(capsys):
 
 
 @pytest.mark.parametrize("module", [placement, lines, mpiexec, ports], ids=lambda m: m.__name__)
-def test_examples_in_docstrings(module):
+def test_docstring_examples_of_the_launcher_run(module):
     failed, tried = doctest.testmod(module)
     assert tried and not failed

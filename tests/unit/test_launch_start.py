@@ -26,25 +26,25 @@ def room(tmp_path, monkeypatch):
     return make
 
 
-def test_too_little_shared_memory_names_the_sizes(room):
+def test_too_little_shared_memory_error_names_required_and_free_sizes(room):
     assert not environment.why_too_little_memory("MPICH", 4, folder=room(4200))
     text = environment.why_too_little_memory("MPICH", 4, folder=room(4000))
     check_text(text, "4000 KiB", "65536 KiB", "MPICH", "4140 KiB")
     assert not environment.why_too_little_memory("Open MPI", 4, folder=room(0))
 
 
-def test_shared_memory_that_ranks_have_taken_already(room, tmp_path):
+def test_shared_memory_check_counts_files_of_started_ranks(room, tmp_path):
     """The first ranks write to /dev/shm before the last ranks check its free space."""
     (tmp_path / "mpich_shm_1").write_bytes(bytes(3000 * KIB))
     assert not environment.why_too_little_memory("MPICH", 4, starting=True, folder=room(1200))
     assert environment.why_too_little_memory("MPICH", 4, folder=room(1200))
 
 
-def test_no_folder():
+def test_shared_memory_check_passes_without_the_folder():
     assert not environment.why_too_little_memory("MPICH", 4, folder="/nowhere")
 
 
-def test_a_signal_that_python_has_lost(monkeypatch):
+def test_job_does_not_start_after_a_lost_sigint(monkeypatch):
     """A signal during the preparation of a job; its exception was lost in a callback."""
     monkeypatch.setattr(signals, "_ended_by", 0)
     with pytest.raises(SystemExit):
@@ -63,7 +63,7 @@ def test_a_signal_that_python_has_lost(monkeypatch):
         (["program.py", "-m", "jaxccomp"], ["python", "program.py", "-m", "jaxccomp"], False),
     ],
 )
-def test_commands(argv, original, right):
+def test_is_command_recognizes_the_original_command_line(argv, original, right):
     assert signals.is_command(argv, original) == right
 
 
@@ -78,7 +78,7 @@ def scontrol(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
-def test_the_hosts_of_an_allocation(scontrol, capsys):
+def test_hosts_of_a_slurm_allocation_are_listed(scontrol, capsys):
     hosts = run._allocated_hosts
     both = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURMD_NODENAME": "node1"}
     assert hosts(both) == ["node1", "node2"]
@@ -90,13 +90,13 @@ def test_the_hosts_of_an_allocation(scontrol, capsys):
     check_text(str(caught.value), "login[7-8]", "--hosts localhost")
 
 
-def test_no_scontrol(monkeypatch, tmp_path):
+def test_missing_scontrol_raises_launch_error(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(errors.LaunchError, match="scontrol does not list them"):
         run._allocated_hosts({"SLURM_JOB_NODELIST": "node1"})  # on a login node
 
 
-def test_several_processes_of_the_launcher():
+def test_launcher_started_by_srun_several_times_raises():
     assert run._allocated_hosts({"SLURM_STEP_NUM_TASKS": "1"}) == []
     with pytest.raises(errors.InvalidArgumentError) as caught:
         run._allocated_hosts({"SLURM_STEP_NUM_TASKS": "4"})

@@ -32,17 +32,17 @@ def run(level):
     return [line for line in done.stderr.splitlines() if "jaxccomp[" in line]
 
 
-def test_a_process_shows_nothing_by_default():
+def test_process_logs_nothing_by_default():
     assert run("warning") == []
 
 
-def test_info_shows_how_the_process_has_joined():
+def test_level_info_logs_how_the_process_joined():
     joined, *others = run("info")
     assert "rank 0 of 1" in joined and "instruction set" in joined and "profile none" in joined
     assert any("communicator" in line and "[0]" in line for line in others)
 
 
-def test_debug_shows_each_compiled_call():
+def test_level_debug_logs_each_compiled_call():
     calls = [line for line in run("debug") if "backend" in line]
     assert any("allreduce at <string>:5" in line and "codec int8" in line for line in calls)
     assert any("bcast at <string>:6" in line and "backend native" in line for line in calls)

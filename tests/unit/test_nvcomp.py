@@ -32,14 +32,14 @@ def headers():
 
 @needs_compiler
 @pytest.mark.skipif(headers() is None, reason="nvCOMP's headers are not found")
-def test_the_interface_is_that_of_the_headers():
+def test_declarations_match_nvcomp_headers():
     arguments = ["-std=c++20", "-fsyntax-only", f"-I{ROOT / 'csrc'}", f"-isystem{headers()}"]
     source = ROOT / "tests/cpp/nvcomp_abi.cc"
     done = subprocess.run([COMPILER, *arguments, source], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_all_formats_are_there():
+def test_nvcomp_codecs_cover_all_batched_formats():
     assert {name.removeprefix("nvcomp.") for name in NAMES} == {f.lower() for f in FORMATS}
     for name in NAMES:
         row = codecs.table()[name]
@@ -47,7 +47,7 @@ def test_all_formats_are_there():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_missing_is_said(name):
+def test_unavailable_nvcomp_codecs_name_gpu_and_package(name):
     missing = codecs.table()[name].missing
     if not missing:
         pytest.skip("there is a GPU, and nvCOMP")
@@ -123,7 +123,7 @@ def test_specs_are_parsed_and_checked_with_a_gpu(with_a_gpu):
 
 
 @needs_compiler
-def test_values_of_the_host_are_refused(with_a_gpu):
+def test_nvcomp_codecs_refuse_host_values(with_a_gpu):
     done = with_a_gpu(
         6000,
         "try: codecs.encode('nvcomp.ans', np.ones(3, np.float32))\n"
@@ -143,13 +143,13 @@ def test_values_of_the_host_are_refused(with_a_gpu):
 
 
 @needs_compiler
-def test_another_major_version_is_refused(with_a_gpu):
+def test_other_major_version_of_nvcomp_is_refused(with_a_gpu):
     done = with_a_gpu(5300, "print(codecs.table()['nvcomp.ans'].missing)\n")
     assert done.returncode == 0, done.stderr
     check_text(done.stdout, "nvCOMP 6", "5300")
 
 
-def test_there_is_one_place_that_finds_the_library(monkeypatch, tmp_path):
+def test_engine_and_gpu_check_find_the_same_nvcomp_library(monkeypatch, tmp_path):
     (tmp_path / "nvidia/libnvcomp/lib64").mkdir(parents=True)
     in_wheel = tmp_path / "nvidia/libnvcomp/lib64/libnvcomp.so.6"
     in_wheel.touch()

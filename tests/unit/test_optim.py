@@ -14,14 +14,14 @@ from jaxccomp import optim
 from jaxccomp._native import engine
 
 
-def test_without_optax_it_says_what_to_install(monkeypatch):
+def test_missing_optax_raises_an_error_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "optax", None)
     with raises(ImportError, "jaxccomp.optim", "pip install optax", "'jaxccomp[optim]'") as caught:
         jcc.optim.allreduce_gradients()
     assert isinstance(caught.value, jcc.errors.MissingPackageError)
 
 
-def test_optax_is_loaded_only_when_it_is_used():
+def test_import_of_jaxccomp_does_not_import_optax():
     program = "import sys, jaxccomp; sys.exit('optax' in sys.modules)"
     assert subprocess.run([sys.executable, "-P", "-c", program]).returncode == 0
 
@@ -57,12 +57,12 @@ if engine.available():
 
 @pytest.mark.parametrize(("options", "facts"), MISTAKES, ids=lambda each: str(each)[:30])
 @pytest.mark.parametrize("maker", MAKERS)
-def test_mistakes_are_told_when_it_is_made(maker, options, facts):
+def test_invalid_options_raise_when_the_transformation_is_created(maker, options, facts):
     with raises(jcc.errors.InvalidArgumentError, facts):
         MAKERS[maker](**options)
 
 
-def test_a_codec_in_the_place_of_the_reduction():
+def test_codec_passed_as_op_raises_an_error_that_suggests_codec_keyword():
     """The reduction is the first argument; the codec is a keyword."""
     for spec in ("int8", "topk:density=0.01", "bf16|lossless"):
         for make in (optim.allreduce_gradients, MAKERS["with_feedback"]):
@@ -80,7 +80,7 @@ def test_only_sums_have_error_feedback():
         optim.allreduce_gradients(op="max", codec="int8", error_feedback=True)
 
 
-def test_operations_name_keyword_arguments_that_they_do_not_have():
+def test_unknown_keyword_of_an_operation_raises_and_suggests_a_name():
     x = jnp.ones(3)
     with raises(jcc.errors.UnknownNameError, "allreduce", "'codecs'", "'codec'"):
         jcc.allreduce(x, codecs="int8")
@@ -90,7 +90,7 @@ def test_operations_name_keyword_arguments_that_they_do_not_have():
         jax.vmap(lambda x: jcc.lax.psum(x, "i", codecs="int8"), axis_name="i")(x)
 
 
-def test_state_of_other_gradients_is_refused():
+def test_update_refuses_a_state_of_other_gradients():
     optimizer = optim.allreduce_gradients(codec="onebit", error_feedback=True, axis_name="i")
     state = optimizer.init({"w": jnp.ones(3)})
 

@@ -16,7 +16,7 @@ class FailedBuffer:
         raise jax.errors.JaxRuntimeError("on purpose")
 
 
-def test_a_failure_is_told_once_and_then_over():
+def test_failed_ordered_operation_raises_once_and_the_next_one_works():
     @jax.jit
     def ordered(x):
         return io_callback(lambda x: x, jax.ShapeDtypeStruct((), "float32"), x, ordered=True)

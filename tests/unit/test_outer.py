@@ -39,7 +39,7 @@ def streaming(outer=None, every=6, fragments=2, delay=1, **options):
         ({"outer": optim.diloco(axis_name="d")}, ("shard_map", "'d'", "mesh=mesh")),
     ],
 )
-def test_streaming_names_what_is_wrong(arguments, facts):
+def test_streaming_refuses_invalid_arguments(arguments, facts):
     with raises(errors.InvalidArgumentError, facts):
         streaming(**arguments)
 
@@ -61,12 +61,12 @@ def test_streaming_names_what_is_wrong(arguments, facts):
         ({"backend": "navite"}, errors.UnknownNameError, ("'navite'", "'native'")),
     ],
 )
-def test_sparse_loco_names_what_is_wrong(arguments, error, facts):
+def test_sparse_loco_refuses_invalid_arguments(arguments, error, facts):
     with raises(error, facts):
         optim.sparse_loco(**arguments)
 
 
-def test_a_mesh_goes_with_its_axis():
+def test_mesh_and_axis_name_are_required_together():
     with raises(errors.InvalidArgumentError, "diloco", "mesh=", "axis_name="):
         optim.diloco(mesh=object())
 
@@ -87,7 +87,7 @@ def test_parameters_must_be_floating(make):
     ],
     ids=["fewer", "more", "shape", "dtype"],
 )
-def test_parameters_must_be_those_of_init(params, facts):
+def test_step_refuses_parameters_that_differ_from_init(params, facts):
     outer = optim.diloco()
     with raises(errors.InvalidArgumentError, facts):
         outer.step(params, outer.init(PARAMS))
@@ -97,7 +97,7 @@ def test_parameters_must_be_those_of_init(params, facts):
             parts.step(params, parts.init(PARAMS))
 
 
-def test_states_that_do_not_fit_are_refused():
+def test_streaming_refuses_states_of_another_fragment_count():
     with raises(errors.InvalidArgumentError, "fragments=3", "2 leaves"):
         streaming(fragments=3).init(PARAMS)
     state = streaming(fragments=1).init(PARAMS)
@@ -121,7 +121,7 @@ def test_states_that_do_not_fit_are_refused():
     ],
     ids=["kind", "nothing", "tree", "shape"],
 )
-def test_sparse_loco_checks_what_it_keeps(exchange, facts):
+def test_sparse_loco_refuses_a_mismatched_exchange_state(exchange, facts):
     outer = optim.sparse_loco()
     state = outer.init(PARAMS)
     outer.step(PARAMS, state)
@@ -129,7 +129,7 @@ def test_sparse_loco_checks_what_it_keeps(exchange, facts):
         outer.step(PARAMS, state._replace(exchange=exchange))
 
 
-def test_outer_step_refuses_other_states():
+def test_outer_step_refuses_states_of_other_transformations():
     outer = optim.diloco()
     with raises(errors.InvalidArgumentError, "diloco", "OuterState", "init(params)", "tuple"):
         outer.step(PARAMS, ())
@@ -138,8 +138,7 @@ def test_outer_step_refuses_other_states():
         optim.diloco(axis_name="d", mesh=mesh).step(PARAMS, None)
 
 
-def test_alone():
-    """With one rank, an outer step equals a step of the outer optimiser."""
+def test_outer_step_of_one_rank_equals_the_outer_optimizer():
     outer = optim.diloco()
     moved = {name: x - 1 for name, x in PARAMS.items()}
     params, _ = outer.step(moved, outer.init(PARAMS))
@@ -147,7 +146,7 @@ def test_alone():
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["not jitted", "jitted"])
-def test_what_a_program_donates_is_not_in_the_state(wrap):
+def test_outer_state_holds_no_donated_parameters(wrap):
     """The next inner step may overwrite donated parameters."""
     outer = optim.diloco()
     params = jax.tree.map(jnp.copy, PARAMS)
@@ -160,7 +159,7 @@ def test_what_a_program_donates_is_not_in_the_state(wrap):
     assert all(not x.is_deleted() for x in jax.tree.leaves((params, state)))
 
 
-def test_the_table_of_bytes():
+def test_byte_table_of_slow_links_page_matches_the_tool():
     page = pathlib.Path(__file__).parents[2] / "docs/slow_links.md"
     shown = page.read_text().partition("<!-- python tools/slow_links.py -->\n")[2]
     assert shown.partition("<!-- end -->")[0] == slow_links.table()

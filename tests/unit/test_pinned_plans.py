@@ -52,7 +52,7 @@ def site(**changes):
 # --- files -----------------------------------------------------------------------------------
 
 
-def test_what_is_saved_is_read(tmp_path):
+def test_saved_plan_loads_unchanged(tmp_path):
     path = tmp_path / "plan.json"
     made = parsed({}, {"operands": "int8[3]", "plan": PLAN | {"codec": "raw"}})
     made.save(path)
@@ -63,7 +63,7 @@ def test_what_is_saved_is_read(tmp_path):
         made.save(tmp_path / "none" / "plan.json")
 
 
-def test_every_cut_is_refused():
+def test_load_refuses_every_truncated_plan_file():
     data = json.dumps(content()).encode()
     for end in range(len(data)):
         with raises(errors.InvalidArgumentError, "the file", golden=False):
@@ -126,14 +126,14 @@ def planning(**changes):
         (putting("algorithm", "two_shot"), ("algorithm='two_shot'", "'ring:chunk=65536'")),
     ],
 )
-def test_bad_content_names_the_key(change, facts):
+def test_invalid_content_raises_an_error_that_names_the_key(change, facts):
     made = copy.deepcopy(content())
     change(made)
     with raises(errors.InvalidArgumentError, facts):
         _plans.parse(json.dumps(made).encode(), "the file")
 
 
-def test_empty_long_and_missing_files_are_refused(tmp_path):
+def test_load_refuses_empty_oversized_and_missing_files(tmp_path):
     path = tmp_path / "plan.json"
     for data, facts in (
         (b"", ("plan.json", "no bytes", "jaxccomp.plan.record()")),
@@ -155,7 +155,7 @@ def test_empty_long_and_missing_files_are_refused(tmp_path):
 # --- calls -----------------------------------------------------------------------------------
 
 
-def test_a_call_that_is_lacking_is_named_with_the_nearest_ones():
+def test_missing_call_is_named_with_the_most_similar_calls():
     made = parsed({}, {"operands": "float32[7]"})
     assert made.find(site(), "a.py:1") == plan.Plan(**PLAN)
     for changes, facts in (
@@ -176,14 +176,14 @@ def test_a_call_that_is_lacking_is_named_with_the_nearest_ones():
     assert parsed(missing="auto").find(site(ranks=3), "a.py:1") is None
 
 
-def test_long_trees_are_told_apart_by_a_digest():
+def test_operands_of_long_trees_differ_by_a_digest():
     shapes = [", ".join(f"float32[{n}]" for n in range(i, i + 500)) for i in (0, 1)]
     first, second = (plan.PlannedCall.of(site(operands=each)) for each in shapes)
     assert first != second and len(first.operands) < 200
     assert first.operands.startswith("float32[0], float32[1]")
 
 
-def test_a_call_that_is_planned_in_two_ways_is_refused():
+def test_conflicting_plans_of_one_call_are_refused():
     made = parsed()
     call = plan.PlannedCall.of(site())
     made.add(call, plan.Plan(**PLAN), "b.py:1")
@@ -203,7 +203,7 @@ def test_a_call_that_is_planned_in_two_ways_is_refused():
 # --- differences -----------------------------------------------------------------------------
 
 
-def test_differences_are_shown(tmp_path, capsys):
+def test_diff_lists_changed_added_and_removed_calls(tmp_path, capsys):
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     parsed({}, {"operands": "int8[3]"}).save(old)
     changed = {"plan": PLAN | {"codec": "raw", "algorithm": "two_shot:chunk=65536"}}
@@ -264,12 +264,12 @@ def test_a_program_is_recorded_once_for_each_kind_of_call():
     assert len(str(plans).splitlines()) == 2
 
 
-def test_nothing_is_planned_for_what_leaves_nothing_open():
+def test_calls_with_a_single_implementation_have_no_plan():
     assert not jcc.explain(lambda x: jcc.sendrecv(x, dest=0, source=0))(jnp.ones(3)).plans.calls
     assert not jcc.explain(lambda x: jcc.barrier())(jnp.ones(3)).plans.calls
 
 
-def test_calls_run_as_they_are_pinned(pin):
+def test_calls_use_the_pinned_algorithm_and_codec(pin):
     x = jnp.ones(100, jnp.float32)
     made = jcc.explain(step)(x).plans
     (call, _) = made.calls
@@ -285,7 +285,7 @@ def test_calls_run_as_they_are_pinned(pin):
     jax.jit(step).lower(x[:99])
 
 
-def test_a_pinned_codec_is_one_that_the_program_allows(pin):
+def test_pinned_codec_must_be_allowed_by_the_program(pin):
     x = jnp.ones(100, jnp.float32)
     made = jcc.explain(step)(x).plans
     (call, _) = made.calls
@@ -320,7 +320,7 @@ def own(*calls, **changes):
     return shared_files.Own(json.dumps(content(*calls, **changes)).encode())
 
 
-def test_all_ranks_have_the_plans_of_the_first():
+def test_all_ranks_use_the_plan_of_rank_0():
     none = shared_files.Own()
     assert meet([none, none], [0, 1]) == [None, None]
     here = own(world=[1, 1])
@@ -339,12 +339,12 @@ def test_all_ranks_have_the_plans_of_the_first():
         ([own({"plan": PLAN | {"codec": "int9"}}, world=[1, 1])] * 2, "int9"),
     ],
 )
-def test_plans_that_do_not_fit_are_refused_on_all_ranks(owns, facts):
+def test_mismatched_plans_are_refused_on_all_ranks(owns, facts):
     for said in meet(owns, [0, 1]):
         check_text(said, facts)
 
 
-def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
+def test_missing_plan_file_is_reported_on_all_ranks(tmp_path):
     with config.override(plan=str(tmp_path / "none.json")):
         lost = shared_files.own_plans()
         with raises(errors.EngineUnavailableError, "option plan", "none.json", "but why"):
@@ -355,7 +355,7 @@ def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["plan", "static_rule", "with_chunk"])
-def test_examples_in_docstrings(name, tmp_path, monkeypatch):
+def test_docstring_examples_of_plans_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = plan if name == "plan" else getattr(schedules, name)
     found = doctest.DocTestFinder(recurse=name == "plan").find(shown, globs={"jaxccomp": jcc})
@@ -365,7 +365,7 @@ def test_examples_in_docstrings(name, tmp_path, monkeypatch):
     assert runner.tries and not runner.failures
 
 
-def test_the_page_of_plans(tmp_path, monkeypatch, capsys):
+def test_programs_of_the_planner_page_run(tmp_path, monkeypatch, capsys):
     """Runs the page's programs in order, as a reader would."""
     monkeypatch.chdir(tmp_path)
     page = pathlib.Path(__file__).parents[2] / "docs/planner.md"

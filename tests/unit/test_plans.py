@@ -51,7 +51,7 @@ def choose(made, collective, size, dtype="float32", codec="raw", groups=None, **
 # --- choices ---------------------------------------------------------------------------------
 
 
-def test_slow_links_take_lossless_and_memory_raw():
+def test_auto_selects_lossless_on_slow_links_and_raw_in_memory():
     slow = choose(planner(), "allreduce", 16 << 20, codec="auto")
     assert slow.chosen.codec == "lossless"
     # A host whose memory is faster than any codec.
@@ -61,14 +61,14 @@ def test_slow_links_take_lossless_and_memory_raw():
     assert all(each.seconds > 0 for each in (slow.chosen, *slow.others, *fast.others))
 
 
-def test_a_lossy_codec_is_left_out_where_it_does_not_pay():
+def test_auto_int8_selects_int8_only_if_it_is_faster():
     assert choose(planner(), "bcast", 16 << 20, codec="auto:int8").chosen.codec == "int8"
     assert choose(planner(), "bcast", 64, codec="auto:int8").chosen.codec == "raw"
     # A requested codec is kept.
     assert choose(planner(), "bcast", 64, codec="int8").chosen.codec == "int8"
 
 
-def test_large_and_small_messages_take_different_algorithms():
+def test_auto_selects_different_algorithms_for_small_and_large_messages():
     made = planner(8, 2, link=1e9, places=[r // 2 for r in range(16)])
     everybody = (tuple(range(16)),)
     small, large = (choose(made, "allreduce", n, groups=everybody) for n in (256, 32 << 20))
@@ -82,7 +82,7 @@ def test_large_and_small_messages_take_different_algorithms():
 
 @pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter", "reduce", "scan"])
 @pytest.mark.parametrize("dtype,codec", [("bfloat16", "auto"), ("float32", "int8")])
-def test_sums_are_not_rounded_more_often_than_by_the_static_rule(collective, dtype, codec):
+def test_choice_never_rounds_sums_more_often_than_the_static_rule(collective, dtype, codec):
     merges = {"one_shot", "two_shot", "hierarchical", "direct", "recursive_doubling", "chain"}
     if collective != "scan":
         merges -= {"recursive_doubling", "chain"}
@@ -94,7 +94,7 @@ def test_sums_are_not_rounded_more_often_than_by_the_static_rule(collective, dty
                 assert plan.chosen.algorithm.partition(":")[0] in ("auto", plan.chosen.runs)
 
 
-def test_what_one_shot_encodes_once_is_not_encoded_twice():
+def test_lossy_one_shot_allreduce_is_not_replaced_by_two_encodings():
     """Two-shot would be faster on full-duplex links, but it encodes sums again."""
     made = planner(4, link=GBIT)
     plan = choose(made, "allreduce", 16 << 10, codec="int8")
@@ -104,7 +104,7 @@ def test_what_one_shot_encodes_once_is_not_encoded_twice():
 
 
 @pytest.mark.parametrize("collective", ["allreduce", "bcast", "allgather", "reduce_scatter"])
-def test_prices_of_parts_are_those_of_the_whole(collective):
+def test_cost_extrapolated_from_two_parts_equals_the_full_simulation(collective):
     """For large calls, only two parts are simulated."""
     size = (32 if collective == "allgather" else 256) << 20
     made = choose(
@@ -162,7 +162,7 @@ SHAPES = [(4, 1), (8, 1), (2, 4), (1, 4), (3, 2), (12, 1)]
         pytest.param(3, 50, [(64, 1), (8, 8), (32, 2)], marks=pytest.mark.slow),
     ],
 )
-def test_what_is_left_out_would_not_have_been_chosen(seed, count, shapes):
+def test_pruning_never_removes_the_best_candidate(seed, count, shapes):
     rng = random.Random(seed)
     fewer = 0
     for _ in range(count):
@@ -174,7 +174,7 @@ def test_what_is_left_out_would_not_have_been_chosen(seed, count, shapes):
     assert fewer > count / 4
 
 
-def test_no_price_is_below_what_the_bytes_take():
+def test_predicted_cost_is_at_least_the_bandwidth_lower_bound():
     rng = random.Random(1)
     for _ in range(40):
         made, call = drawn(rng, [(4, 1), (2, 3), (5, 1), (2, 1)])
@@ -189,7 +189,7 @@ def test_no_price_is_below_what_the_bytes_take():
             assert floor > 0
 
 
-def test_what_is_as_fast_as_its_bytes_is_compared_with_nothing(monkeypatch):
+def test_candidate_at_the_bandwidth_lower_bound_ends_the_search(monkeypatch):
     """With any algorithm, 64 blocks of 16 MiB reach the root over its link."""
     simulated, simulate = [], schedules.simulate
 
@@ -204,7 +204,7 @@ def test_what_is_as_fast_as_its_bytes_is_compared_with_nothing(monkeypatch):
     assert len(simulated) == 4  # two parts, with two codecs
 
 
-def test_a_simulation_ends_at_its_limit():
+def test_simulation_stops_at_its_time_limit():
     how = {"cluster": profile(), "size_bytes": 1 << 20}
     whole = schedules.simulate("allreduce", "ring", **how)
     assert not whole.ended_early
@@ -215,14 +215,14 @@ def test_a_simulation_ends_at_its_limit():
     assert schedules.simulate("allreduce", "ring", limit_seconds=limit, **how) == whole
 
 
-def test_another_chunk_is_chosen_where_it_gains():
+def test_chunk_size_is_tuned_unless_the_program_names_the_algorithm():
     made = planner()
     assert choose(made, "bcast", 1 << 20).chosen.algorithm == "chain:chunk=131072"
     # An algorithm named by the program keeps its chunk size.
     assert choose(made, "bcast", 1 << 20, algorithm="chain").chosen.algorithm == "chain"
 
 
-def test_what_is_not_priced_stays_as_it_is():
+def test_unsupported_calls_have_no_choice():
     made = planner(2, 2)
     assert choose(made, "alltoallv", 1 << 20) is None
     assert choose(made, "bcast", 0) is None
@@ -236,24 +236,24 @@ def test_what_is_not_priced_stays_as_it_is():
     assert choose(many, "bcast", 1, groups=(tuple(range(65)),)) is None
 
 
-def test_groups_share_links():
+def test_concurrent_groups_share_link_bandwidth():
     made = planner(2, 2)
     alone = choose(made, "bcast", 8 << 20, groups=((0, 2),))
     both = choose(made, "bcast", 8 << 20, groups=((0, 2), (1, 3)))
     assert both.chosen.seconds == pytest.approx(2 * alone.chosen.seconds, rel=0.1)
 
 
-def test_groups_that_lie_differently_on_hosts_are_not_priced():
+def test_groups_placed_differently_on_hosts_have_no_choice():
     assert choose(planner(2, 2), "bcast", 1 << 20, groups=((0, 1), (2, 3))) is not None
     assert choose(planner(2, 4), "bcast", 1, groups=((0, 1, 2), (3, 4, 5))) is None
 
 
-def test_devices_of_a_process_share_its_host():
+def test_devices_of_one_process_have_intra_host_cost():
     plan = choose(planner(1, 1), "bcast", 1 << 20, groups=((0, 0, 0, 0),))
     assert plan.chosen.seconds < 2e-3
 
 
-def test_a_choice_is_made_once_and_is_the_same_everywhere():
+def test_choice_is_cached_and_equal_on_all_ranks():
     first, second = planner(), planner()
     plan = choose(first, "allreduce", 1 << 20, codec="auto")
     assert choose(first, "allreduce", 1 << 20, codec="auto") is plan
@@ -262,7 +262,7 @@ def test_a_choice_is_made_once_and_is_the_same_everywhere():
         assert choose(first, "allreduce", 1 << 20, codec="auto") is not plan
 
 
-def test_values_that_a_codec_does_not_code_travel_raw():
+def test_dtypes_unsupported_by_the_codec_are_costed_as_raw():
     made = planner()
     both = made.choose(
         "bcast",
@@ -289,7 +289,7 @@ def test_values_that_a_codec_does_not_code_travel_raw():
         (None, "raw", "raw"),
     ],
 )
-def test_what_is_left_to_be_chosen(given, choice, alone):
+def test_canonical_choice_keeps_auto_alternatives(given, choice, alone):
     assert codecs.canonical_choice(given) == choice
     assert codecs.canonical(given) == codecs.canonical(choice) == alone
 
@@ -297,7 +297,7 @@ def test_what_is_left_to_be_chosen(given, choice, alone):
 @pytest.mark.parametrize(
     "given", ["auto:", "auto:auto", "auto:auto:int8", "auto:int9", "auto|int8"]
 )
-def test_choices_that_cannot_be(given):
+def test_canonical_choice_refuses_invalid_auto_specs(given):
     with pytest.raises((errors.InvalidArgumentError, errors.UnknownNameError)):
         codecs.canonical_choice(given)
 
@@ -305,7 +305,7 @@ def test_choices_that_cannot_be(given):
 # --- files -----------------------------------------------------------------------------------
 
 
-def test_a_profile_is_written_and_read(tmp_path):
+def test_written_profile_reads_back_unchanged(tmp_path):
     path = tmp_path / "profile.json"
     content = {k: v for k, v in profile().items() if k != "version"} | {"measured": {"by": "hand"}}
     cluster = schedules.write_profile(path, content)
@@ -319,7 +319,7 @@ def test_a_profile_is_written_and_read(tmp_path):
         schedules.write_profile(tmp_path / "none" / "profile.json", content)
 
 
-def test_the_order_of_what_was_not_chosen_is_the_same_in_every_process():
+def test_order_of_rejected_candidates_is_equal_in_every_process():
     """Hashes of strings differ between processes."""
     code = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
@@ -340,14 +340,14 @@ def test_the_order_of_what_was_not_chosen_is_the_same_in_every_process():
     assert len(said) == 1 and b"ring" in said.pop()
 
 
-def test_profiles_that_had_times_of_operations_are_read():
+def test_profiles_with_operation_times_are_still_read():
     """The old times of operations are ignored."""
     timed = {"bcast": {"float32": {"raw": {"chain": [[1024, 1e-4]]}}}}
     data = json.dumps(profile() | {"version": 1, "operations": timed}).encode()
     assert schedules.parse_profile(data, "it") == schedules.cluster_of(profile())
 
 
-def test_every_cut_of_a_profile_is_refused():
+def test_every_truncated_profile_is_refused():
     data = json.dumps(profile()).encode()
     for end in range(len(data)):
         with raises(errors.InvalidArgumentError, "the file", golden=False):
@@ -378,7 +378,7 @@ def test_every_cut_of_a_profile_is_refused():
         ({"hosts": [{"count": 1, "ranks": 1}] * 9000}, ("hosts", "1 to 8192")),
     ],
 )
-def test_bad_content_names_the_key(changes, facts):
+def test_invalid_content_raises_an_error_that_names_the_key(changes, facts):
     data = json.dumps(profile() | changes).encode()
     with raises(errors.InvalidArgumentError, facts):
         schedules.parse_profile(data, "the file")
@@ -386,7 +386,7 @@ def test_bad_content_names_the_key(changes, facts):
         schedules.parse_profile(b"\xff" + data, "the file")
 
 
-def test_empty_long_and_missing_files_are_refused(tmp_path):
+def test_empty_oversized_and_missing_profiles_are_refused(tmp_path):
     path = tmp_path / "profile.json"
     for content, facts in (
         (b"", ("profile.json", "no bytes", "python -m jaxccomp tune links --output")),
@@ -418,7 +418,7 @@ def own(**how):
     return shared_files.Own(json.dumps(profile(**how)).encode())
 
 
-def test_all_ranks_have_the_profile_of_the_first():
+def test_all_ranks_use_the_profile_of_rank_0():
     none = shared_files.Own()
     assert meet([none, none], [0, 1]) == [None, None]
     for others in (none, own(hosts=2)):
@@ -440,12 +440,12 @@ def test_all_ranks_have_the_profile_of_the_first():
         ([own(hosts=2, codecs={"int9": CODECS["int8"]})] * 2, [0, 1], "int9"),
     ],
 )
-def test_profiles_that_do_not_fit_are_refused_on_all_ranks(owns, hosts, facts):
+def test_mismatched_profiles_are_refused_on_all_ranks(owns, hosts, facts):
     for said in meet(owns, hosts):
         check_text(said, facts)
 
 
-def test_a_file_that_is_not_there_is_told_on_all_ranks(tmp_path):
+def test_missing_profile_is_reported_on_all_ranks(tmp_path):
     with config.override(profile=str(tmp_path / "none.json")):
         lost = shared_files.own_profile()
     first, second = meet([own(hosts=2), lost], [0, 1])
@@ -469,7 +469,7 @@ def tune(*arguments):
         (["--coordinator", "localhost:1"], "are given together"),
     ],
 )
-def test_commands_that_cannot_be(arguments, text, capsys):
+def test_tune_refuses_invalid_command_lines(arguments, text, capsys):
     assert tune(*arguments) == 2
     assert text in capsys.readouterr().err
 
@@ -490,7 +490,7 @@ def measured(tmp_path, monkeypatch):
     yield path, ["--codecs", "int8 bf16", "--tensors", str(values), "--output", str(path)], found
 
 
-def test_a_measurement_that_is_killed_goes_on(measured, tmp_path, capsys):
+def test_killed_measurement_resumes(measured, tmp_path, capsys):
     path, how, found = measured
     unfinished = tmp_path / "profile.json.unfinished"
     specs = ["--codecs", "int8 int8:block=64 int4 bf16 fp8_e4m3 lossless"]
@@ -534,7 +534,7 @@ def test_a_measurement_that_is_killed_goes_on(measured, tmp_path, capsys):
         (lambda data: re.sub(rb'"memory": \[[^]]*\]', b'"memory": [-1.0, {}]', data), ""),
     ],
 )
-def test_damaged_progress_is_measured_anew(measured, change, text, monkeypatch, capsys):
+def test_damaged_progress_file_is_measured_again(measured, change, text, monkeypatch, capsys):
     path, how, found = measured
     unfinished = path.with_name("profile.json.unfinished")
 
@@ -554,7 +554,7 @@ def test_damaged_progress_is_measured_anew(measured, change, text, monkeypatch, 
     assert ("cannot be continued: " in said) == bool(text) and text in said
 
 
-def test_a_process_alone_measures_memory_and_codecs(tmp_path, capsys):
+def test_tune_of_one_process_measures_memory_and_codecs(tmp_path, capsys):
     path = tmp_path / "profile.json"
     values = tmp_path / "values.npy"
     np.save(values, np.linspace(-1, 1, 1 << 14, dtype=np.float32))

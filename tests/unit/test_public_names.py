@@ -30,7 +30,7 @@ def _names_for_type_checkers() -> dict[str, str]:
     return found
 
 
-def test_type_checkers_see_the_names_that_are_imported_on_first_use():
+def test_type_checkers_see_lazily_imported_names():
     found = _names_for_type_checkers()
     assert sorted(found) == jaxccomp.__all__
     for name, module in found.items():
@@ -69,7 +69,7 @@ def _arguments(function: object) -> list[str]:
     return [each.arg for each in definition.args.args]
 
 
-def test_the_stub_of_the_native_module_has_its_names():
+def test_stub_of_the_native_module_has_all_its_names():
     """pybind11-stubgen has written it once; later functions are added by hand."""
     core = engine.load()
     stub = _stub()
@@ -99,12 +99,12 @@ def test_help_shows_the_keywords_of_operations():
         assert keyword in text.splitlines()[2], text.splitlines()[2]
 
 
-def test_there_are_few_public_names():
+def test_package_has_at_most_55_public_names():
     assert len(jaxccomp.__all__) <= 55
     assert set(dir(jaxccomp)) == {*jaxccomp.__all__, "__version__"}
 
 
-def test_import_loads_no_other_package():
+def test_import_of_jaxccomp_loads_neither_jax_nor_numpy():
     program = "import sys, jaxccomp; print(sorted({'jax', 'numpy', 'optax'} & set(sys.modules)))"
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -112,7 +112,7 @@ def test_import_loads_no_other_package():
     assert said.stdout.strip() == "[]"
 
 
-def test_names_of_version_0_1_warn_and_work():
+def test_names_of_version_0_1_work_with_a_warning():
     with pytest.warns(DeprecationWarning) as caught:
         assert jaxccomp.optim.Rule("bf16", least_bytes=7).min_bytes == 7
         assert jaxccomp.CollectiveRule("bf16", least_bytes=7).min_bytes == 7

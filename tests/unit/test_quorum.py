@@ -45,7 +45,7 @@ def leader(clock):
     return found
 
 
-def test_the_first_step_waits_for_all(clock):
+def test_first_step_waits_for_all_members(clock):
     leader = Leader(4, clock)
     three = {rank: said(0) for rank in range(3)}
     assert leader(three) is None
@@ -54,7 +54,7 @@ def test_the_first_step_waits_for_all(clock):
     assert leader(three | {3: said(0)})["members"] == [0, 1, 2, 3]
 
 
-def test_a_quorum_waits_for_the_grace_window_and_no_longer(leader, clock):
+def test_quorum_waits_exactly_the_grace_window(leader, clock):
     come = {2: said(1)}
     assert leader(come) is None
     clock.now = 100  # a lone member does not use up the others' time window
@@ -71,11 +71,11 @@ def test_a_quorum_waits_for_the_grace_window_and_no_longer(leader, clock):
     assert (decision["up_to_date"], decision["done"]) == ([0, 2, 3], 2)
 
 
-def test_all_that_come_need_no_window(leader):
+def test_complete_group_does_not_wait_for_the_grace_window(leader):
     assert leader({rank: said(1) for rank in range(4)})["done"] == 1
 
 
-def test_a_quorum_that_falls_apart_begins_its_window_anew(leader, clock):
+def test_grace_window_restarts_after_the_quorum_is_lost(leader, clock):
     three = {rank: said(1) for rank in range(3)}
     assert leader(three) is None
     clock.now += 4
@@ -92,7 +92,7 @@ def test_less_than_a_majority_is_no_quorum(leader, clock):
         assert leader({0: said(1, least=1), 1: said(1, least=1)}) is None
 
 
-def test_one_that_wants_all_gets_them(leader, clock):
+def test_wait_for_all_of_one_member_delays_the_quorum(leader, clock):
     come = {rank: said(1, wait_for_all=rank == 1) for rank in range(3)}
     assert leader(come) is None
     clock.now += 100
@@ -100,7 +100,7 @@ def test_one_that_wants_all_gets_them(leader, clock):
     assert leader(come | {3: said(1)})["members"] == [0, 1, 2, 3]
 
 
-def test_after_a_failure_all_are_waited_for(leader, clock):
+def test_step_after_a_failure_waits_for_all_members(leader, clock):
     # The first step failed on rank 2, and perhaps on rank 3.
     come = {0: said(1), 1: said(1), 2: said(0)}
     assert leader(come) is None
@@ -114,13 +114,13 @@ def test_after_a_failure_all_are_waited_for(leader, clock):
     assert leader(three)["failures"] == 1
 
 
-def test_a_step_that_has_failed_on_all_is_done_again(leader):
+def test_step_that_failed_on_all_members_is_repeated(leader):
     decision = leader({rank: said(0) for rank in range(4)})
     assert (decision["done"], decision["failures"]) == (0, 1)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
-def test_the_same_count_is_the_same_state(size):
+def test_members_with_equal_step_counts_have_equal_states(size):
     """This holds for any late members, and if exchanges fail on all or some members."""
     random = np.random.default_rng(size)
     clock = Clock()
@@ -153,7 +153,7 @@ def test_the_same_count_is_the_same_state(size):
     assert steps > 300 and (without_some > 100 or size == 2)
 
 
-def test_other_rules_are_an_error_of_all(leader):
+def test_different_quorum_settings_raise_on_all_members(leader):
     come = {0: said(1), 1: said(1, least=4), 2: said(1), 3: said(1)}
     check_text(leader(come)["refused"], "3 members", "4 members", "5 s")
 
@@ -163,7 +163,7 @@ def test_other_rules_are_an_error_of_all(leader):
     [None, 7, [], {}, {"done": 1}, said("1"), said(1, least="all"), said(1) | {"rule": 3}],
     ids=str,
 )
-def test_what_is_no_proposal_has_not_come(leader, clock, hostile):
+def test_invalid_proposals_are_ignored(leader, clock, hostile):
     come = {0: said(1), 1: said(1), 2: hostile}
     for now in (0, 100):
         clock.now = now
@@ -171,7 +171,7 @@ def test_what_is_no_proposal_has_not_come(leader, clock, hostile):
     assert leader(come | {2: said(1), 3: said(1)})["members"] == [0, 1, 2, 3]
 
 
-def test_who_leads_decides_while_it_is_late():
+def test_leader_decides_proposals_that_arrived_before_its_own():
     rounds = Rounds()
     found = {}
 
@@ -218,13 +218,12 @@ def test_who_leads_decides_while_it_is_late():
         ({"name": ""}, ("name", "'/'", "not ''")),
     ],
 )
-def test_bad_arguments_name_the_allowed_values(arguments, facts):
+def test_invalid_arguments_raise_errors_that_name_allowed_values(arguments, facts):
     with raises(errors.InvalidArgumentError, facts):
         optim.Quorum(**{"outer": optim.diloco()} | arguments)
 
 
-def test_one_rank_steps_like_the_outer_optimizer():
-    """With one rank, a step equals a step of the outer optimiser."""
+def test_quorum_of_one_rank_equals_the_outer_optimizer():
     quorum = optim.Quorum(optim.diloco())
     state = quorum.init(PARAMS)
     params, state = quorum.step({"w": PARAMS["w"] - 1}, state)

@@ -115,7 +115,7 @@ def fast_path(monkeypatch):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_jitted_calls_take_the_fast_path(style, name, fast_path):
+def test_jitted_calls_use_the_cpp_fast_path(style, name, fast_path):
     function, options = OPERATIONS[name]
     if style is STYLES["process"] and name in IN_PROGRAM_ORDER:
         pytest.skip("matched in program order")
@@ -128,7 +128,7 @@ def test_jitted_calls_take_the_fast_path(style, name, fast_path):
     assert len(fast_path) == 1  # later calls bypass Python
 
 
-def test_program_order_costs_the_fast_path(fast_path):
+def test_ordered_calls_do_not_use_the_cpp_fast_path(fast_path):
     """Documents the cost of `ordered()`."""
     comm = jcc.world().ordered()
     f = jax.jit(lambda x: jcc.bcast(x, comm=comm))
@@ -136,7 +136,7 @@ def test_program_order_costs_the_fast_path(fast_path):
     assert fast_path == [None]
 
 
-def test_a_new_value_of_the_same_call_is_the_same_program():
+def test_new_operand_values_do_not_recompile():
     """Calls are equal by value: a new communicator, counts in a new list."""
     x = jnp.ones((1, 7))
 

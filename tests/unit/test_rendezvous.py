@@ -79,7 +79,7 @@ def check_that_two_share(made):
 
 
 @pytest.mark.parametrize("host", [HOST, "::1"], ids=["IPv4", "IPv6"])
-def test_all_learn_where_all_are_and_share_rows(make, host):
+def test_processes_exchange_addresses_and_allgather_records(make, host):
     if host == "::1" and not os.path.exists("/proc/net/if_inet6"):
         pytest.skip("this system has no IPv6")
     made, found = started(make, 4, host=host)
@@ -99,7 +99,7 @@ def test_all_learn_where_all_are_and_share_rows(make, host):
             assert row.tolist() == [[p, number, -7] for p in members]
 
 
-def test_rows_that_do_not_fit_are_an_error_of_all(make):
+def test_records_of_different_lengths_raise_on_all_processes(make):
     made, _ = started(make, 2)
     found = in_threads(
         [
@@ -111,7 +111,7 @@ def test_rows_that_do_not_fit_are_an_error_of_all(make):
         check_text(str(each), "'uneven'")
 
 
-def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(make):
+def test_missing_processes_are_named_and_failed_ones_end_the_wait(make):
     made, _ = started(make, 3)
     with raises(
         errors.InitializationError, "'some'", "[0, 1, 2]", "[0]", "0.3 s", "init_timeout_seconds"
@@ -132,7 +132,7 @@ def test_who_is_missing_is_named_and_who_is_gone_is_not_waited_for(make):
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["says nothing", "takes no connection"])
-def test_a_leader_that_is_silent_is_not_waited_for_once_it_is_gone(make, full):
+def test_wait_for_a_silent_leader_ends_when_its_failure_is_known(make, full):
     # A host without network answers neither connections nor messages.
     made, _ = started(make, 1)
     with socket.create_server((HOST, 0), backlog=0) as silent, contextlib.ExitStack() as others:
@@ -155,13 +155,13 @@ def test_a_leader_that_is_silent_is_not_waited_for_once_it_is_gone(make, full):
         (None, [3, 3, 4], ("[3, 4]",)),
     ],
 )
-def test_two_that_claim_one_rank_or_other_sizes(make, ranks, sizes, facts):
+def test_duplicate_ranks_and_different_sizes_are_refused(make, ranks, sizes, facts):
     _, found = started(make, 3, ranks, sizes, timeout=patience.seconds(1.5))
     told = {str(each) for each in found if isinstance(each, errors.InitializationError)}
     assert any(all(has_fact(text, fact) for fact in facts) for text in told), found
 
 
-def test_another_secret_is_refused_and_disturbs_nobody(make):
+def test_process_with_another_secret_is_refused_without_effect_on_members(make):
     made, _ = started(make, 2)
     with raises(errors.InitializationError, "127.0.0.1", "JAXCCOMP_SECRET"):
         make(b"another secret of 16").exchange_addresses(1, 2, made[0].address, 5)
@@ -178,7 +178,7 @@ def test_another_secret_is_refused_and_disturbs_nobody(make):
         b"\0" * 4000,
     ],
 )
-def test_unauthenticated_connections_are_not_heard(make, sent):
+def test_unauthenticated_bytes_do_not_affect_members(make, sent):
     made, _ = started(make, 2)
     with socket.create_connection(made[0].address, 10) as stranger:
         stranger.sendall(sent)
@@ -195,7 +195,7 @@ def test_unauthenticated_connections_are_not_heard(make, sent):
         {},
     ],
 )
-def test_hostile_messages_of_who_has_the_secret(make, message):
+def test_invalid_authenticated_messages_do_not_affect_members(make, message):
     made, _ = started(make, 2)
     made[0].why_refused = lambda request: "" if "group" in request else "cannot be read"
     with connect(made[0].address, SECRET, time.monotonic() + patience.seconds(10)) as conn:
@@ -207,14 +207,14 @@ def test_hostile_messages_of_who_has_the_secret(make, message):
     check_that_two_share(made)
 
 
-def test_another_version_is_not_taken_in(make):
+def test_process_of_another_version_is_refused(make):
     made, _ = started(make, 1)
     with connect(made[0].address, SECRET, time.monotonic() + patience.seconds(10)) as conn:
         conn.send({"kind": "join", "version": "0.0.0"})
         assert "0.0.0" in conn.receive()["refused"]
 
 
-def test_who_waits_itself_takes_nobody_in(make):
+def test_joining_process_admits_no_other_process(make):
     waiting = make()
     with raises(
         errors.InitializationError, "'world'", "0.5 s", "Communicator.admit()", golden=False
@@ -223,7 +223,7 @@ def test_who_waits_itself_takes_nobody_in(make):
     assert waiting.wait_list.of("world") == []
 
 
-def test_who_waits_is_told_and_who_leaves_is_forgotten(make):
+def test_waiting_process_is_answered_and_dropped_when_it_disconnects(make):
     made, _ = started(make, 1)
     answers = []
     waits = threading.Thread(
@@ -248,7 +248,7 @@ def test_who_waits_is_told_and_who_leaves_is_forgotten(make):
     assert patience.wait_for(lambda: made[0].wait_list.of("world") == [], 20)
 
 
-def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make):
+def test_joiner_collects_its_local_info_after_it_reaches_a_member(make):
     """The joining process's network may be down until then."""
     with socket.create_server((HOST, 0)) as free:
         nobody = free.getsockname()[:2]
@@ -286,21 +286,21 @@ def test_what_a_joiner_says_of_itself_is_asked_for_when_a_member_is_reached(make
         ({"join": "world"}, ("join='world'", "rank=", "size=")),
     ],
 )
-def test_bad_parameters_say_what_to_give(given, facts):
+def test_invalid_join_parameters_raise_errors_that_name_the_argument(given, facts):
     good = {"coordinator": "a:1", "rank": 0, "size": 2, "join": "", "secret": SECRET.decode()}
     assert join.checked(**good).addresses == (("a", 1),)
     with raises(errors.InvalidArgumentError, facts):
         join.checked(**good | given)
 
 
-def test_a_launcher_says_rank_and_size(monkeypatch):
+def test_rank_and_size_default_to_the_launchers_variables(monkeypatch):
     monkeypatch.setenv("JAXCCOMP_RANK", "1")
     monkeypatch.setenv("JAXCCOMP_SIZE", "4")
     found = join.checked("[::1]:5", None, None, "", SECRET.decode())
     assert (found.rank, found.size, found.addresses) == (1, 4, (("::1", 5),))
 
 
-def test_a_coordinator_that_others_cannot_reach(monkeypatch):
+def test_coordinator_on_loopback_is_refused_for_other_hosts(monkeypatch):
     def loopback(host, *_, **__):
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.1.1", 0))]
 
@@ -312,7 +312,7 @@ def test_a_coordinator_that_others_cannot_reach(monkeypatch):
 
 
 @pytest.mark.parametrize("address", ["fe80::1", "fe80::1%lo"])
-def test_a_coordinator_whose_address_is_of_one_link(address):
+def test_link_local_coordinator_address_is_refused(address):
     with raises(errors.InitializationError, "fe80::1"):
         _check_reachable((address, 1), 2)
 

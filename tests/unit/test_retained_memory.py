@@ -49,13 +49,13 @@ def run(mib):
 pytestmark = pytest.mark.skipif(not engine.available(), reason="the engine is not installed")
 
 
-def test_a_moderate_amount_stays_for_the_next_results():
+def test_freed_memory_up_to_the_limit_is_retained_for_new_results():
     freed, after = run(512)
     assert freed >= 500
     assert after >= 500
 
 
-def test_an_operation_returns_more_than_the_limit():
+def test_results_above_the_limit_are_returned_to_the_system():
     freed, after = run(4096)
     assert freed >= 4000
     assert after < 2048

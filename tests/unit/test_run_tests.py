@@ -16,13 +16,13 @@ import run_tests
         ("Segmentation fault", "0 0 0"),
     ],
 )
-def test_results_are_read(output, found):
+def test_read_results_returns_counts_and_names_of_failed_tests(output, found):
     passed, failed, skipped, names = run_tests.read_results(f"....\n{output}\n")
     assert f"{passed} {failed} {skipped}" == found
     assert [name.rpartition("::")[2] for name in names] == ["t[x y]"] * failed
 
 
-def test_all_parts_run_and_the_last_lines_name_failures(tmp_path, monkeypatch, capsys):
+def test_all_parts_run_and_the_summary_names_failures(tmp_path, monkeypatch, capsys):
     def part(seconds, *scripts):
         return run_tests.Part(seconds, [run_tests.Command(["sh", "-c", s]) for s in scripts])
 
@@ -49,7 +49,7 @@ def test_all_parts_run_and_the_last_lines_name_failures(tmp_path, monkeypatch, c
     assert capsys.readouterr().out.splitlines()[-1] == "4 passed, 0 failed"
 
 
-def test_commands_that_find_breaks_are_parts():
+def test_commands_of_the_mutation_test_are_parts():
     names = {command.removeprefix("test-") for command in breaks.COMMANDS}
     assert names <= {*run_tests.TEST, *run_tests.GROUPS, "newest-spmd"}
     assert {each.command for each in breaks.BREAKS} <= set(breaks.COMMANDS)

@@ -111,7 +111,7 @@ def expected(collective, values, rank, root):
 @pytest.mark.parametrize(
     "sizes", [SIZES, pytest.param(range(1, 18), marks=pytest.mark.slow)], ids=["some", "all"]
 )
-def test_every_algorithm_is_its_collective(collective, algorithm, encoded, sizes):
+def test_every_algorithm_computes_its_collective(collective, algorithm, encoded, sizes):
     check(collective, algorithm, encoded, sizes)
 
 
@@ -142,7 +142,7 @@ def check(collective, algorithm, encoded, sizes):
                     np.testing.assert_array_equal(got, row, f"{ranks} ranks, {count}, rank {rank}")
 
 
-def test_a_code_is_made_once_and_forwarded():
+def test_chain_bcast_encodes_once_and_forwards_the_encoding():
     made = [
         schedules.make("bcast", "chain", rank=rank, ranks=4, block_bytes=1 << 20, encoded=True)
         for rank in range(4)
@@ -152,7 +152,7 @@ def test_a_code_is_made_once_and_forwarded():
     assert sum(task.kind == "decode" for each in made for task in each.tasks) == 8
 
 
-def test_auto_spares_links_between_hosts():
+def test_auto_selects_hierarchical_allreduce_between_hosts():
     given = {"rank": 1, "ranks": 4, "block_bytes": 4 << 20}
     assert schedules.make("allreduce", hosts=[0] * 4, **given).algorithm == "two_shot"
     made = schedules.make("allreduce", hosts=[0, 0, 1, 1], **given)
@@ -160,13 +160,13 @@ def test_auto_spares_links_between_hosts():
     assert {task.peer for task in made.tasks if task.kind in ("send", "recv")} == {0}
 
 
-def test_every_encoding_is_compared_with_its_values():
+def test_feedback_schedule_has_a_residual_task_for_every_encoding():
     given = {"rank": 1, "ranks": 4, "block_bytes": 1 << 20, "encoded": True, "feedback": True}
     kinds = [task.kind for task in schedules.make("allreduce", "two_shot", **given).tasks]
     assert kinds.count("residual") == kinds.count("encode") > 0
 
 
-def test_options_of_an_algorithm():
+def test_algorithm_options_set_partitions_and_chunk_size():
     made = schedules.make(
         "allreduce", "parameter_server:partitions=1,chunk=65536", rank=2, ranks=4,
         block_bytes=128 << 10,
@@ -188,13 +188,13 @@ def test_options_of_an_algorithm():
         ({"feedback": True}, ("feedback", "allreduce", "reduce_scatter")),
     ],
 )
-def test_bad_arguments_name_the_allowed_values(change, facts):
+def test_invalid_arguments_raise_errors_that_name_allowed_values(change, facts):
     given = {"collective": "allreduce", "rank": 0, "ranks": 4, "block_bytes": 8} | change
     with raises(errors.JaxccompError, facts):
         schedules.make(given.pop("collective"), given.pop("algorithm", "auto"), **given)
 
 
-def test_the_example():
+def test_docstring_example_of_make_runs():
     import jaxccomp
 
     assert doctest.run_docstring_examples(schedules.make, {"jaxccomp": jaxccomp}) is None

@@ -14,13 +14,13 @@ from jaxccomp import stats, trace
 from jaxccomp._native import engine
 
 
-def test_without_the_engine(monkeypatch):
+def test_stats_without_the_engine_are_zero(monkeypatch):
     monkeypatch.setattr(engine, "available", lambda: False)
     stats.reset()
     assert stats.get().total == stats.OperationStats()
 
 
-def test_sums_and_table(monkeypatch):
+def test_stats_sum_over_operations_and_print_a_table(monkeypatch):
     rows = {
         "bcast": {"calls": 2, "value_bytes": 4096, "sent_bytes": 2048, "seconds": 0.5, "new": 1},
         "allreduce": {"calls": 1, "sent_bytes": 1, "remote_bytes": 1, "seconds": 0.25},
@@ -37,7 +37,7 @@ def test_sums_and_table(monkeypatch):
 @pytest.mark.parametrize(
     "count,text", [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 26, "64 MiB")]
 )
-def test_format_bytes(count, text):
+def test_format_bytes_selects_the_unit(count, text):
     assert stats.format_bytes(count) == text
 
 
@@ -61,13 +61,13 @@ def log(monkeypatch):
     return stats.log()
 
 
-def test_the_log_without_the_engine(monkeypatch):
+def test_log_without_the_engine_is_empty(monkeypatch):
     monkeypatch.setattr(engine, "available", lambda: False)
     assert stats.log() == stats.CallLog((), 0.0)
     assert str(stats.log()) == "no calls"
 
 
-def test_the_log_has_the_longest_first(log):
+def test_log_lists_the_slowest_calls_first(log):
     assert [row.where for row in log.rows] == ["a.py:1", "b.py:2", "c.py:3"]
     _, first, second, third, since = str(log).splitlines()
     assert "2 (1 failed)" in first and "2.500 s" in first and "world" in first
@@ -76,7 +76,7 @@ def test_the_log_has_the_longest_first(log):
     assert since.startswith("since 2017-07-1")
 
 
-def test_logs_are_saved(log, tmp_path):
+def test_log_saves_json_and_csv(log, tmp_path):
     log.save(tmp_path / "log.json")
     saved = json.loads((tmp_path / "log.json").read_text())
     assert saved["since"] == 1.5e9
@@ -90,7 +90,7 @@ def test_logs_are_saved(log, tmp_path):
         log.save(tmp_path / "no" / "log.csv")
 
 
-def test_the_page_of_what_operations_did(tmp_path, monkeypatch, capsys):
+def test_programs_of_the_observing_page_run(tmp_path, monkeypatch, capsys):
     """Runs the page's programs in order, as a reader would."""
     monkeypatch.chdir(tmp_path)
     stats.reset()

@@ -71,7 +71,7 @@ def members_of(publishers, receivers):
 
 
 @pytest.mark.parametrize("publishers,receivers", list(itertools.product(CUTS, CUTS)))
-def test_every_part_arrives_once(publishers, receivers):
+def test_each_part_arrives_exactly_once(publishers, receivers):
     members, held = members_of(publishers, receivers)
     layout.check_alike(members)
     names = list(ARRAYS)
@@ -106,14 +106,14 @@ def test_every_part_arrives_once(publishers, receivers):
         assert sent.get(number, 0) == np.prod(ARRAYS[name])  # each element is sent once
 
 
-def test_those_who_hold_the_same_share_the_work():
+def test_replicas_share_the_sending_of_their_parts():
     members, _ = members_of(({"x": 4}, P()), ({"x": 2}, {"a": P("x"), "b": P("x"), "c": P(),
                                                          "d": P(), "e": P("x")}))  # fmt: skip
     owners = {route.owner for route in layout.routes(members, range(len(ARRAYS)))}
     assert owners == {0, 1, 2, 3}
 
 
-def test_a_part_that_nobody_holds_any_more_is_named():
+def test_part_lost_with_its_only_owner_is_named():
     members, _ = members_of(CUTS[2], CUTS[0])
     del members[1]
     with raises(errors.InvalidArgumentError, "['a']", "rank 2", "mesh=", "specs="):
@@ -123,7 +123,7 @@ def test_a_part_that_nobody_holds_any_more_is_named():
     assert layout.routes(members, range(len(ARRAYS)))
 
 
-def test_arrays_come_in_buckets():
+def test_arrays_are_grouped_into_buckets():
     leaves = layout.leaves_of([jnp.zeros(n, jnp.float32) for n in (4, 4, 100, 1)], None, {}, 0)
     assert list(layout.buckets(leaves, 32)) == [[0, 1], [2], [3]]
     assert list(layout.buckets([], 32)) == []

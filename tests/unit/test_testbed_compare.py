@@ -32,7 +32,7 @@ needs_engine = pytest.mark.skipif(not engine.available(), reason=engine.why_miss
         (["--python", "lam=python"], "valid: 'mpich', 'openmpi'"),
     ],
 )
-def test_bad_arguments_of_the_comparison(arguments, said, capsys, monkeypatch):
+def test_invalid_arguments_exit_with_status_2(arguments, said, capsys, monkeypatch):
     monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
     monkeypatch.setattr(launch, "vendor", lambda python=None: ("MPICH", "5"))
     monkeypatch.setattr(launch, "mpiexec", lambda python=None: "mpiexec")
@@ -40,7 +40,7 @@ def test_bad_arguments_of_the_comparison(arguments, said, capsys, monkeypatch):
     assert said in capsys.readouterr().err
 
 
-def test_options_change_scenarios():
+def test_command_line_options_change_the_scenarios():
     given = compare._parser().parse_args(["--hosts", "2", "--ops", "alltoall", "--size", "1KiB"])
     chosen = compare._check(given)
     assert given.size == 1024 and set(chosen) == set(SCENARIOS)
@@ -49,7 +49,7 @@ def test_options_change_scenarios():
 
 
 @needs_engine
-def test_every_case_can_be_run():
+def test_every_case_uses_known_operations_codecs_and_algorithms():
     for scenario in SCENARIOS.values():
         for case in scenario.cases:
             assert case.op in collectives.OPERATIONS and case.values in inputs.KINDS
@@ -61,7 +61,7 @@ def test_every_case_can_be_run():
 
 
 @needs_engine
-def test_no_algorithm_is_left_out():
+def test_algorithm_cases_cover_every_algorithm():
     rows = engine.load().describe()["algorithms"]
     for op in collectives.OPERATIONS:
         names = [row["name"] for row in rows if row["collective"] == op]
@@ -87,7 +87,7 @@ def test_every_peer_runs_once_for_each_operation(monkeypatch):
     assert {row.contender.split()[0] for row in alone} == {"jaxccomp"}
 
 
-def test_command_lines_of_workers():
+def test_worker_command_lines_contain_codec_algorithm_and_checks():
     given = argparse.Namespace(size=1024, calls=2, warmups=1)
     ours = Row(CASE, "jaxccomp lossless, mpich", "chain", "p", "jaxccomp", {})
     made = turns.command(ours, given, inputs.Input("a.npy", "b.npy"), "out")
@@ -102,7 +102,7 @@ def test_command_lines_of_workers():
     assert made[2] == peer[2] and "--codec" not in peer
 
 
-def test_what_goes_on_into_the_next_round():
+def test_next_turn_keeps_fast_settings_and_the_default():
     def row(contender, setting, *calls, error=""):
         return Row(CASE, contender, setting, "p", "mpi", {}, list(calls), error=error)
 
@@ -113,7 +113,7 @@ def test_what_goes_on_into_the_next_round():
     assert turns.next_turn(table) == [fast, near, default, other]
 
 
-def test_pythons_and_what_is_missing(monkeypatch):
+def test_find_pythons_returns_interpreters_and_missing_packages(monkeypatch):
     vendors = {sys.executable: "MPICH", "o": "Open MPI", "j": "Open MPI"}
     monkeypatch.setattr(launch, "vendor", lambda python=None: (vendors[python], "5"))
     monkeypatch.setattr(launch, "mpiexec", lambda python=None: "mpiexec")
@@ -124,7 +124,7 @@ def test_pythons_and_what_is_missing(monkeypatch):
     assert "mpi4jax" in missing
 
 
-def test_inputs(tmp_path):
+def test_prepare_creates_random_inputs_of_all_kinds(tmp_path):
     made = inputs.prepare("random", "", tmp_path, 1 << 16)
     assert set(made) == set(inputs.KINDS)
     assert np.load(made["bfloat16"].file).dtype == np.uint16 and not made["bfloat16"].ref
@@ -132,7 +132,7 @@ def test_inputs(tmp_path):
     assert 0 < np.mean(after != before) < 1 and after.shape == before.shape
 
 
-def test_inputs_of_files(tmp_path):
+def test_prepare_reads_inputs_from_files(tmp_path):
     one = np.linspace(0, 1, 64).astype(ml_dtypes.bfloat16)
     np.save(tmp_path / "one_bfloat16.npy", one.view(np.uint16))
     np.save(tmp_path / "two_bfloat16.npy", (one + one).view(np.uint16))
@@ -150,7 +150,7 @@ def test_inputs_of_files(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_values_and_results(dtype):
+def test_expected_results_match_numpy(dtype):
     def make(rank):
         return collectives.values("random", dtype, 1536, rank, 3)
 
@@ -203,7 +203,7 @@ def one_off(by):
 @needs_engine
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("op", collectives.OPERATIONS)
-def test_checks_accept_what_is_right_and_nothing_else(op, dtype):
+def test_check_accepts_correct_results_and_refuses_others(op, dtype):
     word = "rounding" if op in collectives.SUMS else "bit-exact"
     assert checked(op, lambda values: values, "lossless", dtype)["check"] == word
     step = 1 if dtype == "bfloat16" and op not in collectives.SUMS else 0.01
@@ -211,7 +211,7 @@ def test_checks_accept_what_is_right_and_nothing_else(op, dtype):
 
 
 @needs_engine
-def test_checks_of_lossy_sums():
+def test_check_bounds_the_error_of_lossy_sums():
     found = checked("allreduce", one_off(1e-4), "int8")
     assert found["check"].endswith("of bound")
     assert found["bound"].startswith("3 contributions and their sum, each coded once: 0.00397 of")
@@ -223,7 +223,7 @@ def test_checks_of_lossy_sums():
 
 
 @needs_engine
-def test_checks_compare_ranks():
+def test_check_refuses_results_that_differ_between_ranks():
     class Different(Alone):
         def allgather(self, found):
             return [found, 0, 0]
@@ -234,7 +234,7 @@ def test_checks_compare_ranks():
 
 @needs_engine
 @pytest.mark.parametrize("codec", ["bf16", "int8", "int4:block=256", "zfp:tolerance=0.01"])
-def test_bounds_hold_wherever_blocks_begin(codec):
+def test_allowed_error_holds_for_any_block_offset(codec):
     if codecs.table()[codec.split(":")[0]].missing:
         pytest.skip("not here")
     x = (np.random.default_rng(0).normal(size=2000) ** 5).astype(np.float32)
@@ -244,7 +244,7 @@ def test_bounds_hold_wherever_blocks_begin(codec):
         assert (np.abs(decoded - x[start:]) <= limit[start:]).all()
 
 
-def test_memory_is_shown_where_it_is_counted(monkeypatch):
+def test_memory_columns_appear_only_if_counted(monkeypatch):
     def shown(**fields):
         rows = types.SimpleNamespace(operations={"bcast": types.SimpleNamespace(**fields)})
         monkeypatch.setattr(own.jcc.stats, "get", lambda: rows)
@@ -254,7 +254,7 @@ def test_memory_is_shown_where_it_is_counted(monkeypatch):
     assert shown(peak_bytes=5, bound_bytes=7) == {"peak_bytes": 5, "bound_bytes": 7}
 
 
-def test_the_fastest_setting_of_each_peer_and_all_cases_are_shown():
+def test_table_shows_the_fastest_setting_of_each_baseline_and_all_cases():
     two = dataclasses.replace(CASE, codec="bf16|lossless", algorithm="binomial")
     rows = [
         Row(CASE, "mpich", "default", "p", "mpi", {}, [3.0, 1.0, 2.0], 1 << 20),
@@ -292,7 +292,7 @@ def test_ratios_are_left_empty_without_an_mpi():
     assert line["of_best_mpi"] is None and line["of_default_mpi"] is None
 
 
-def test_what_ucx_carries_is_compared_with_what_mpi_carries():
+def test_transports_scenario_compares_ucx_with_mpi():
     scenario = dataclasses.replace(
         SCENARIOS["transports"], cases=SCENARIOS["transports"].cases[2:4]
     )

@@ -27,7 +27,7 @@ def run():
     return report.summary(logs, befallen, 100.0, 150.0, hangs=0)
 
 
-def test_a_run_is_summed_up(run):
+def test_summary_counts_steps_and_recovery_times_by_fault(run):
     assert run["seconds"] == 50 and run["outer_steps"] == 20 + 27
     assert run["steps_by_time"] == [10, 10, 7, 10, 10]
     assert run["befallen"] == [[20.0, "kill", 2], [40.0, "slow", 1]]
@@ -40,7 +40,7 @@ def test_a_run_is_summed_up(run):
     assert (slow["noticed"], slow["told_seconds"], slow["next_step_seconds"]) == (0, None, None)
 
 
-def test_who_was_stopped_before_and_is_cut_off_now_is_not_waited_for():
+def test_summary_ignores_processes_cut_off_by_an_earlier_fault():
     members = [*steps(95, 120), *lost(120.0, 0.5), *steps(123, 151)]
     stopped_before = [*steps(95, 111), {"t": 123.5, "failed": "reset"}, {"t": 123.6, "cut_off": ""}]
     logs = [(0, members), (1, members), (2, steps(95, 120)), (3, stopped_before)]
@@ -49,7 +49,7 @@ def test_who_was_stopped_before_and_is_cut_off_now_is_not_waited_for():
     assert (stop["noticed"], stop["told_seconds"], stop["next_step_seconds"]) == (1, 0.5, 3.0)
 
 
-def test_bits_that_differ_are_counted():
+def test_steps_with_different_bits_are_counted():
     logs = [(0, steps(0, 10)), (1, steps(0, 10, bits="others"))]
     assert report.summary(logs, [], 0.0, 10.0, hangs=1)["steps_with_different_bits"] == 10
 
@@ -62,7 +62,7 @@ def test_bits_that_differ_are_counted():
         ([*steps(0, 5), *steps(5, 7, bits="of three"), {"t": 8.0, "cut_off": "without it"}], 1),
     ],
 )
-def test_what_a_process_did_last_before_it_was_cut_off_does_not_count(stopped, different):
+def test_steps_before_a_cut_off_are_excluded_from_the_bit_comparison(stopped, different):
     """The others repeated these steps without that process."""
     others = [*steps(0, 6), *steps(6, 10, bits="of two", members=(0, 1))]
     assert report.steps_with_different_bits([others, others, stopped]) == different
@@ -70,7 +70,7 @@ def test_what_a_process_did_last_before_it_was_cut_off_does_not_count(stopped, d
     assert report.steps_with_different_bits([others, alone, stopped]) == different + 1
 
 
-def test_runs_are_shown(run, tmp_path):
+def test_report_shows_tables_and_plots_of_runs(run, tmp_path):
     quiet = {"faults": "none", "seconds": 100, "outer_steps": 100, "hangs": 0, "loss": 0.5}
     lines = [{"facts": {}}, quiet | {"steps_with_different_bits": 0}, {"faults": "faults"} | run]
     shown = report.table(lines)

@@ -12,7 +12,7 @@ from jaxccomp import config
 LINE = {"program": "dlrm", "received_bytes_per_step": 2_000_000, "loss": 0.25}
 
 
-def test_a_table():
+def test_table_compares_baselines_by_program():
     lines = [
         {"facts": {}},
         LINE | {"contender": "auto", "seconds": 0.08},
@@ -35,7 +35,7 @@ def test_a_table():
     ]
 
 
-def test_contenders_are_options_that_there_are():
+def test_baselines_use_existing_options():
     for contender in mix.CONTENDERS.values():
         for variable, value in contender.env.items():
             if variable.startswith("JAXCCOMP_"):
@@ -47,13 +47,13 @@ def test_contenders_are_options_that_there_are():
 
 
 @pytest.mark.parametrize("option", [["--rounds", "0"], ["--epochs", "1"]])
-def test_what_would_measure_nothing_is_refused(option, capsys, monkeypatch):
+def test_options_without_measured_steps_are_refused(option, capsys, monkeypatch):
     monkeypatch.setattr(scenario.command_line, "exit_on_signals", lambda: None)
     assert mix.main(option) == 2
     check_text(capsys.readouterr().err, "--rounds", "1", "--epochs", "2")
 
 
-def test_who_cannot_run_what_is_told(monkeypatch):
+def test_baselines_report_programs_that_they_cannot_run(monkeypatch):
     monkeypatch.setattr(mix.ucx, "why_missing", lambda: "no UCX")
     dlrm, dense = "dlrm", "tensor_pipeline"
     on_mesh = mix.CONTENDERS["xla over gloo"]
@@ -69,7 +69,7 @@ def test_who_cannot_run_what_is_told(monkeypatch):
     reason="needs the extra 'demo'",
 )
 @pytest.mark.parametrize("name", programs.PROGRAMS)
-def test_programs_are_examples_with_these_options(name, monkeypatch):
+def test_programs_are_examples_that_accept_the_options(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(programs.EXAMPLES), *sys.path])
     example = importlib.import_module(name)
     program = programs.PROGRAMS[name]

@@ -28,19 +28,19 @@ ROOT = pathlib.Path(__file__).parents[2]
     "text,rate",
     [("1gbit", 10**9), ("0.1gbit", 10**8), ("100mbit", 10**8), ("2.5Gbit", 25 * 10**8)],
 )
-def test_rates(text, rate):
+def test_parse_rate_and_format_rate_are_inverse(text, rate):
     assert plans.parse_rate(text) == rate
     assert plans.parse_rate(plans.format_rate(rate)) == rate
 
 
 @pytest.mark.parametrize("text", ["", "1", "1gb", "gbit", "-1gbit", "99mbit", "5.1gbit", "1e3mbit"])
-def test_bad_rates_say_what_is_allowed(text):
+def test_invalid_rates_raise_errors_that_name_the_range(text):
     with raises(errors.InvalidArgumentError, "500mbit", "100mbit to 5gbit"):
         plans.parse_rate(text)
 
 
 @pytest.mark.parametrize("hosts", [2, 8])
-def test_every_host_has_a_name_and_an_address_of_its_own(hosts):
+def test_every_host_has_a_unique_name_and_address(hosts):
     plan = plans.make(hosts, "1gbit", plans.owner_name(12, 345))
     everyone = (*plan.hosts, plan.switch)
     assert [each.name for each in plan.hosts] == [f"h{i}" for i in range(hosts)]
@@ -53,13 +53,13 @@ def test_every_host_has_a_name_and_an_address_of_its_own(hosts):
 
 
 @pytest.mark.parametrize("hosts", [-1, 0, 1, 9])
-def test_bad_numbers_of_hosts_say_what_is_allowed(hosts):
+def test_invalid_host_counts_raise_errors_that_name_the_range(hosts):
     with raises(errors.InvalidArgumentError, "2 to 8 hosts"):
         plans.make(hosts, "1gbit", "1.1.0")
 
 
 @pytest.mark.parametrize("name", ["", "h0", "jaxccomp-h0", "jaxccomp-1.2-h0", "xjaxccomp-1.2.0-h0"])
-def test_namespaces_of_others_are_nobodys(name):
+def test_namespaces_of_other_programs_are_not_claimed(name):
     assert plans.owner_of(name) is None
 
 
@@ -69,14 +69,14 @@ def test_two_testbeds_have_different_namespaces():
 
 
 @pytest.mark.parametrize("text", ["100mbit", "1gbit", "5gbit"])
-def test_a_burst_is_short_and_takes_a_packet(text):
+def test_burst_holds_a_packet_and_is_below_the_queue_limit(text):
     shape = plans.Shape(plans.parse_rate(text))
     assert 1514 < shape.packet < shape.burst < shape.limit
     assert 0.94 < shape.goodput * 8 / shape.rate < 0.96
 
 
 @pytest.mark.parametrize("name", launchers.TABLE)
-def test_command_lines(name, monkeypatch, tmp_path):
+def test_command_starts_ranks_on_all_hosts_through_the_agent(name, monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "mpiexec", lambda python: "/bin/mpiexec")
     plan = plans.make(3, "1gbit", "1.2.0")
     agent = launchers.write_agent(plan, tmp_path)
@@ -88,7 +88,7 @@ def test_command_lines(name, monkeypatch, tmp_path):
     assert set(settings.CANDIDATES[name]) == set(collectives.OPERATIONS)
 
 
-def test_an_mpi_that_cannot_be_started_is_refused(monkeypatch):
+def test_unsupported_mpi_launchers_are_refused(monkeypatch):
     monkeypatch.setattr(launch, "vendor", lambda python: ("Microsoft MPI", "10"))
     monkeypatch.setattr(launch, "mpiexec", lambda python: "mpiexec")
     with raises(errors.InvalidArgumentError, "Microsoft MPI", "'MPICH', 'Open MPI'"):
@@ -111,20 +111,20 @@ def test_missing_tools_and_rights_are_named(monkeypatch):
         (["--hosts", "2"], "give a command"),
     ],
 )
-def test_bad_arguments_end_with_status_2(arguments, said, capsys, monkeypatch):
+def test_invalid_arguments_exit_with_status_2(arguments, said, capsys, monkeypatch):
     monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
     assert command_line.main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
-def test_the_page_shows_what_is_set():
+def test_testbed_page_lists_the_launcher_variables():
     page = (ROOT / "docs/testbed.md").read_text(encoding="utf-8")
     for row in launchers.TABLE.values():
         for name, value in (row.environment | row.alone).items():
             assert f"`{name}={value}`" in page
 
 
-def test_a_table_of_training_has_losses_beside_that_without_compression():
+def test_training_table_compares_losses_with_the_uncompressed_run():
     place = {"task": "mlp", "hosts": 4, "link": "1gbit", "worker": "jaxccomp"}
     took = {"seconds": 0.5, "coding_seconds": 0, "processor_seconds": 0, "identical": True}
     took |= {"received_bytes_per_step": 0}
@@ -150,7 +150,7 @@ def test_a_table_of_training_has_losses_beside_that_without_compression():
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_how_a_scenario_ends(happens, status, tmp_path, capsys, monkeypatch):
+def test_scenario_exit_status_follows_the_outcome(happens, status, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
 
     def measure(given):
@@ -170,7 +170,7 @@ def test_how_a_scenario_ends(happens, status, tmp_path, capsys, monkeypatch):
         assert capsys.readouterr().err == said
 
 
-def test_what_a_scenario_is_run_for(tmp_path, capsys, monkeypatch):
+def test_scenario_measures_as_a_rank_and_prints_with_table(tmp_path, capsys, monkeypatch):
     """As a rank it measures, with ``--table`` it only prints; invalid files are rejected."""
     monkeypatch.setattr(command_line, "exit_on_signals", lambda: None)
     worked, file = [], tmp_path / "file"

@@ -30,12 +30,12 @@ def line(op="bcast", size=1 << 20, hosts=2, link="1gbit", codec="lossless", **ch
 
 
 @pytest.mark.skipif(not engine.available(), reason=engine.why_missing() or "-")
-def test_all_operations_can_be_run_and_have_algorithms():
+def test_all_operations_have_a_worker_and_algorithms():
     assert set(points.OPERATIONS) == set(own.OPERATIONS) <= set(schedules.COLLECTIVES)
     assert all(schedules.algorithms(op) for op in points.OPERATIONS)
 
 
-def test_values_that_a_link_is_too_slow_for_are_left_out():
+def test_points_omit_sizes_that_are_too_slow_for_the_link():
     sizes = (1 << 10, 16 << 20)
     found = {
         link: points.points(points.Place(2, link), ("bcast", "reduce"), sizes)
@@ -46,12 +46,12 @@ def test_values_that_a_link_is_too_slow_for_are_left_out():
     assert [each.size for each in found["1gbit"]] == [1 << 10] * 2 + [16 << 20] * 2
 
 
-def test_points_travel_as_text():
+def test_points_round_trip_through_text():
     these = points.points(points.Place(2, "1gbit"), points.OPERATIONS, (1, 2))
     assert points.from_text(points.to_text(these)) == these and len(these) == 16
 
 
-def test_places():
+def test_places_combine_hosts_and_links():
     assert points.places((4, 2), ("1gbit", "memory")) == [
         points.Place(4, "1gbit"),
         points.Place(4, "memory"),
@@ -96,14 +96,14 @@ def test_places():
         ),
     ],
 )
-def test_each_bar_is_missed_by_itself(changed, says):
+def test_each_acceptance_threshold_fails_independently(changed, says):
     bars = report.bars([line(**changed)])
     missed = [bar for bar in bars if "Not met" in bar]
     assert len(missed) == 1 and len(bars) == 3, bars
     assert re.search(says, missed[0]), missed
 
 
-def test_a_choice_by_times_and_prices_is_told_beside_that_by_prices():
+def test_report_compares_choices_with_and_without_measured_times():
     """Old files, measured with profiles that had times of operations."""
     both, prices = plan("ring", "raw", 0.0023), plan("chain", "lossless", 0.002)
     made = line(auto=both, plans=[both, prices], by_prices=prices, ratio_by_prices=1.0)
@@ -113,7 +113,7 @@ def test_a_choice_by_times_and_prices_is_told_beside_that_by_prices():
     assert "By times of operations and prices at 0 of 1, and at most 1.15 x" in first
 
 
-def test_hosts_and_memory_have_bars_of_their_own():
+def test_acceptance_thresholds_of_hosts_and_memory_are_separate():
     same = plan("chain", "raw", 1.0)
     bars = report.bars([line(), line(link="memory", ratio=1.3, auto=same, best=same, plans=[same])])
     between, within = bars[0], bars[2]
@@ -121,14 +121,14 @@ def test_hosts_and_memory_have_bars_of_their_own():
     assert within.startswith("- Not met: in memory") and "at 0 of 1 points (at 1 of" in within
 
 
-def test_bars_of_codecs_are_of_values_that_become_smaller():
+def test_codec_thresholds_cover_only_compressed_points():
     """Sums use float32; small values may be sent raw."""
     those = [line(op="reduce", codec="raw"), line(size=1 << 16, codec="raw")]
     assert len(report.bars(those)) == 2
     assert report.bars([]) == ["- Nothing was measured."]
 
 
-def test_a_table():
+def test_table_shows_choice_time_and_ratio_by_size():
     other = line(
         size=1 << 16,
         auto=plan("chain", "raw", 0.0005, 0.5),
@@ -145,7 +145,7 @@ def test_a_table():
     assert rows[3] == "| 2 x 1gbit | reduce |  | chain, lossless: 2 ms, 1.00 x | 0% | 0% |"
 
 
-def test_a_file_is_gone_on_with(tmp_path):
+def test_partial_results_file_is_resumed(tmp_path):
     path, place = tmp_path / "lines.jsonl", points.Place(2, "1gbit")
     wanted = [points.Point("bcast", 1 << 20), points.Point("reduce", 1 << 20)]
     command._begin(path, "random")
@@ -175,13 +175,13 @@ def test_a_file_is_gone_on_with(tmp_path):
         (["--hosts", "9"], "--hosts takes 2 to 8, not 9"),
     ],
 )
-def test_bad_arguments(arguments, said, capsys, monkeypatch):
+def test_invalid_arguments_exit_with_status_2(arguments, said, capsys, monkeypatch):
     monkeypatch.setattr(scenario.command_line, "exit_on_signals", lambda: None)
     assert command.main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
-def test_results_that_differ_are_seen():
+def test_differing_results_are_detected():
     sums, bits = np.ones(4, np.float32), np.ones(4, np.uint16)
     assert worker._alike(sums * (1 + 1e-7), sums) and not worker._alike(sums * 1.01, sums)
     assert worker._alike(bits, bits) and not worker._alike(bits + np.uint16(1), bits)

@@ -32,7 +32,7 @@ def register(name, encode=plain, decode=unplain, options=None, **attributes):
     return jcc.register_codec(name, **(options or {}))(made)
 
 
-def test_specs_have_it_as_any_other():
+def test_specs_accept_a_user_defined_codec():
     assert codecs.canonical("test_scaled:levels=5,block=64 | lossless") == (
         "test_scaled:levels=5|lossless"
     )
@@ -51,7 +51,7 @@ def test_specs_have_it_as_any_other():
         codecs.encode("test_scaled", np.zeros(4, np.float32))
 
 
-def test_bad_and_taken_names_are_refused():
+def test_invalid_and_taken_codec_names_are_refused():
     with raises(errors.NameTakenError, "'int8'", "this package", "Codec_int8"):
         register("int8")
     with raises(errors.NameTakenError, "'Int-8'", "a-z"):
@@ -62,7 +62,7 @@ def test_bad_and_taken_names_are_refused():
         register("test_scaled")
 
 
-def test_defined_again_as_in_a_notebook():
+def test_codec_can_be_redefined_as_in_a_notebook():
     register("test_again", lambda x, options, key: (x * options.by,), options={"by": 2})
     first = jax.jit(lambda v: codecs.canonical("test_again:by=3") and v)(jnp.ones(3))
     register("test_again", lambda x, options, key: (x * options.by,), options={"by": 3})
@@ -70,7 +70,7 @@ def test_defined_again_as_in_a_notebook():
     assert first.shape == (3,)
 
 
-def test_functions_and_options_are_checked():
+def test_register_refuses_invalid_functions_and_options():
     with raises(errors.CodecError, "'test_none'", "decode(payload, shape, dtype, options)"):
         register("test_none", decode=None)
     with raises(errors.CodecError, "'test_few'", "encode(x, options, key)", "encode(x)"):
@@ -104,20 +104,20 @@ BAD = {
     ],
     ids=["slice", "zeros", "nonzero"],
 )
-def test_a_size_that_depends_on_values_is_told_while_tracing(encode):
+def test_value_dependent_encoded_size_raises_while_tracing(encode):
     register("test_sized", encode)
     with raises(errors.CodecError, "'test_sized'", "encode", "toolkit.filter_top", "size="):
         toolkit.check("test_sized")
 
 
-def test_other_mistakes_of_encode_are_jaxs_own():
+def test_other_errors_in_encode_are_raised_by_jax():
     register("test_wrong", lambda x, options, key: (jnp.ravel(x)[0, 0],))
     with raises(IndexError, "Too many indices", golden=False):
         toolkit.check("test_wrong")
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_check_names_the_mistake_of_a_codec(case):
+def test_check_raises_an_error_that_names_the_codecs_fault(case):
     encode, facts = BAD[case]
     name = f"test_bad_{case}"
     register(name, encode)
@@ -125,14 +125,14 @@ def test_check_names_the_mistake_of_a_codec(case):
         toolkit.check(name)
 
 
-def test_check_finds_what_is_not_a_function_of_its_values():
+def test_check_detects_encoders_with_hidden_state():
     calls = iter(range(100))
     register("test_counting", lambda x, options, key: (x, jnp.ones(()) * next(calls)))
     with raises(errors.CodecError, "'test_counting'", "float32", "other rows"):
         toolkit.check("test_counting")
 
 
-def test_check_reports():
+def test_check_reports_ratio_exactness_and_contraction():
     report = toolkit.check("test_scaled")
     assert report.unbiased and not report.exact
     assert 7.0 < report.ratio < 7.2
@@ -144,28 +144,28 @@ def test_check_reports():
 
 
 @pytest.mark.slow
-def test_check_finds_what_is_unbiased():
+def test_check_detects_unbiased_codecs():
     assert toolkit.check("randomk:unbiased=true,density=0.1").unbiased
     assert not toolkit.check("randomk:density=0.1").unbiased
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 @pytest.mark.parametrize("count", [1, 7, 64, 1000])
-def test_packing(bits, count):
+def test_unpack_inverts_pack(bits, count):
     codes = jnp.asarray(np.random.default_rng(0).integers(0, 2**bits, count))
     packed = toolkit.pack(codes, bits, 64)
     assert packed.size <= -(-count // 64) * 8 * bits
     assert (toolkit.unpack(packed, bits, count, 64) == codes).all()
 
 
-def test_packing_refuses_other_widths():
+def test_pack_refuses_unsupported_bit_widths():
     with raises(errors.InvalidArgumentError, "bits=3", "1, 2, 4 or 8"):
         toolkit.pack(jnp.zeros(8, jnp.int32), 3)
     with raises(errors.InvalidArgumentError, "bits=2", "blocks of 6", "8 / bits"):
         toolkit.unpack(jnp.zeros(8, jnp.uint8), 2, 8, 6)
 
 
-def test_filters_and_scatter():
+def test_scatter_restores_values_of_filter_top_and_filter_where():
     x = jnp.asarray(np.random.default_rng(1).standard_normal((10, 20)), jnp.float32)
     values, places = toolkit.filter_top(x, 17)
     assert sorted(np.abs(values)) == sorted(np.sort(np.abs(x).ravel())[-17:])

@@ -49,7 +49,7 @@ def saved(folder, team):
     return paths
 
 
-def test_offsets_are_found_within_their_uncertainty(tmp_path):
+def test_clock_offsets_are_within_the_reported_uncertainty(tmp_path):
     drawn = random.Random(0)
     team = ranks(("a", 5e5), ("a", 5e5), ("b", 12.5), ("c", 9e5))
     true = {"a": 0.0, "b": 5e5 - 12.5, "c": 5e5 - 9e5}
@@ -85,7 +85,7 @@ def test_offsets_are_found_within_their_uncertainty(tmp_path):
     assert len(lines) == 3 and "us, by messages" in lines[1] and "host-b" in lines[1]
 
 
-def test_ranks_of_a_host_begin_when_they_began(tmp_path):
+def test_merge_keeps_start_times_of_ranks_on_one_host(tmp_path):
     first = Rank(0, 2, "a", 100.0, begin_seconds=3.0)
     second = Rank(1, 2, "a", 100.0, begin_seconds=5.0)
     exchange(first, second, 6.0, 0.5)
@@ -95,7 +95,7 @@ def test_ranks_of_a_host_begin_when_they_began(tmp_path):
     assert times == pytest.approx({0: 3e6, 1: 3.5e6})
 
 
-def test_without_messages_both_ways_the_time_of_day_is_taken(tmp_path):
+def test_merge_uses_the_wall_clock_without_messages_in_both_directions(tmp_path):
     first = Rank(0, 2, "a", 50.0)
     second = Rank(1, 2, "b", 7.0, unix_seconds=0.25)
     exchange(first, second, 1.0, 1e-4)
@@ -105,7 +105,7 @@ def test_without_messages_both_ways_the_time_of_day_is_taken(tmp_path):
     assert "uncertain, by wall clock" in str(merged)
 
 
-def test_numbers_that_several_processes_have_are_told_apart(tmp_path):
+def test_ambiguous_message_numbers_are_ignored(tmp_path):
     """Messages between devices of one process have numbers that repeat in other processes."""
     team = ranks(("a", 1.0), ("b", 2.0))
     for each in team:
@@ -122,7 +122,7 @@ def test_numbers_that_several_processes_have_are_told_apart(tmp_path):
     assert merged.clocks[1].seconds == pytest.approx(-1.0, abs=1e-9)
 
 
-def test_clocks_that_drift_a_little_are_no_error(tmp_path):
+def test_small_clock_drift_is_accepted(tmp_path):
     team = ranks(("a", 0.0), ("b", 0.0))
     exchange(*team, 1.0, 10e-6)
     exchange(*reversed(team), 2.0, -30e-6)
@@ -130,7 +130,7 @@ def test_clocks_that_drift_a_little_are_no_error(tmp_path):
     assert merged.clocks[1].uncertainty_seconds == pytest.approx(10e-6, rel=1e-3)
 
 
-def test_other_runs_are_refused(tmp_path):
+def test_merge_refuses_traces_of_different_runs(tmp_path):
     team = ranks(("a", 0.0), ("a", 0.0))
     exchange(*team, 5.0, -1.0)
     with raises(errors.InvalidArgumentError, "1.000000 s", "one host"):
@@ -229,7 +229,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_files_that_are_no_traces_are_told(name, tmp_path):
+def test_merge_refuses_traces_with_invalid_fields(name, tmp_path):
     change, facts = BAD[name]
     made = content(tmp_path)
     change(made)
@@ -251,13 +251,13 @@ def test_every_prefix_of_a_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b"1" * 10_000, b"[]", b"null"])
-def test_bytes_of_other_kinds_are_refused(data, tmp_path):
+def test_merge_refuses_files_without_a_trace(data, tmp_path):
     (tmp_path / "other.json").write_bytes(data)
     with raises(errors.InvalidArgumentError, "other.json", golden=False):
         merge(tmp_path / "all.json", tmp_path / "other.json")
 
 
-def test_command_merges_and_overwrites_nothing(tmp_path, capsys):
+def test_merge_command_overwrites_no_file(tmp_path, capsys):
     team = ranks(("a", 0.0), ("b", 3.0))
     exchange(*team, 1.0, 1e-5)
     exchange(*reversed(team), 2.0, 1e-5)

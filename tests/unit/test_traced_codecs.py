@@ -114,13 +114,13 @@ cases = given(
 @cases
 @settings(max_examples=12, deadline=None)
 @example(seed=0, spread=0, special=[])
-def test_bounds(spec, count, seed, spread, special):
+def test_decoded_values_are_within_the_error_bound(spec, count, seed, spread, special):
     check(spec, values(count, seed, spread, special, "float32"), seed)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("spec", EXACT + OTHERS)
-def test_dtypes(spec, dtype):
+def test_every_dtype_is_decoded_within_the_error_bound(spec, dtype):
     if dtype not in codecs.table()[spec.split(":")[0]].dtypes:
         pytest.skip("travels as it is")
     with jax.enable_x64(True):
@@ -130,7 +130,7 @@ def test_dtypes(spec, dtype):
 
 
 @pytest.mark.parametrize("spec", EXACT)
-def test_all_magnitudes_of_a_block(spec):
+def test_every_scale_is_decoded_within_the_error_bound(spec):
     """All scales, including the ones at rounding boundaries."""
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 0x7F80, 600).astype(np.uint32) << 16
@@ -140,7 +140,7 @@ def test_all_magnitudes_of_a_block(spec):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("spec", sorted({*EXACT, *OTHERS}))
-def test_bytes_are_the_engines(spec, dtype):
+def test_encoded_bytes_equal_the_engines(spec, dtype):
     """The concatenated arrays equal the engine's bytes; keys give the same random numbers."""
     name = spec.partition(":")[0]
     if dtype not in codecs.table()[name].dtypes or name in ("topk", "randomk"):
@@ -163,7 +163,7 @@ def test_bytes_are_the_engines(spec, dtype):
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
-def test_scales_that_are_multiples(bits):
+def test_scales_at_rounding_boundaries_decode_within_the_error_bound(bits):
     """The largest value is a code times a bfloat16, or adjacent."""
     most = 2 ** (bits - 1) - 1
     scales = np.linspace(1, 2, 129)[:128].astype(np.float32) * most
@@ -182,7 +182,7 @@ def test_scales_that_are_multiples(bits):
         "randomk:density=0.2,unbiased=true",
     ],
 )
-def test_what_is_drawn_is_right_in_the_mean(spec):
+def test_stochastic_codecs_are_unbiased(spec):
     codec = traced_codecs.find(codecs.canonical(spec))
     x = np.random.default_rng(1).standard_normal(256).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 4000)
@@ -193,7 +193,7 @@ def test_what_is_drawn_is_right_in_the_mean(spec):
     assert (np.abs(np.asarray(decoded).mean(axis=0) - x) <= most).all()
 
 
-def test_stochastic_bf16_keeps_what_bf16_has():
+def test_stochastic_bf16_keeps_values_representable_in_bfloat16():
     """Infinity, signed zeros and NaN are kept; larger finite values become the largest bfloat16."""
     codec = traced_codecs.find(codecs.canonical("bf16:rounding=stochastic"))
     kept = np.arange(0x10000, dtype=np.uint32).astype(np.uint16)
@@ -208,7 +208,7 @@ def test_stochastic_bf16_keeps_what_bf16_has():
 
 
 @pytest.mark.parametrize("unbiased", ["false", "true"])
-def test_randomk_takes_one_value_of_each_part(unbiased):
+def test_randomk_keeps_one_value_of_each_segment(unbiased):
     codec = traced_codecs.find(codecs.canonical(f"randomk:density=0.01,unbiased={unbiased}"))
     x = np.arange(1, 100_041, dtype=np.float32)
     decoded = np.asarray(codec.decode(codec.encode(x, jax.random.key(3)), x.shape, x.dtype))
@@ -237,7 +237,7 @@ def test_randomk_takes_one_value_of_each_part(unbiased):
         ("randomk", "float32", {"float32": 11, "uint32": 2}),
     ],
 )
-def test_what_travels(spec, dtype, travels):
+def test_encoded_arrays_have_the_documented_sizes(spec, dtype, travels):
     codec = traced_codecs.find(codecs.canonical(spec))
     x = jax.ShapeDtypeStruct((7, 143), dtype)
     sizes = {}
@@ -246,7 +246,7 @@ def test_what_travels(spec, dtype, travels):
     assert sizes == travels
 
 
-def test_large_arrays_have_wider_positions():
+def test_topk_positions_of_large_arrays_are_int32():
     codec = traced_codecs.find("topk")
     x = np.zeros(70_000, np.float32)
     x[-1] = 5
@@ -256,13 +256,12 @@ def test_large_arrays_have_wider_positions():
 
 
 @pytest.mark.parametrize("spec", ["raw", "lossless", "zstd:level=3", "lz4", "zstd|lossless"])
-def test_lossless_stages_change_nothing(spec):
+def test_xla_backend_ignores_lossless_codecs_and_stages(spec):
     assert traced_codecs.find(codecs.canonical(spec)) is None
     assert traced_codecs.find("int8|lossless").bits == 8
 
 
-def test_the_table_is_the_engine_s():
-    """All fixed-rate codecs are here, and no others."""
+def test_xla_backend_has_exactly_the_fixed_rate_lossy_codecs():
     fixed = {
         name
         for name, info in codecs.table().items()

@@ -33,7 +33,7 @@ def measured(rates, chosen, tell=lambda line: None):
     return tuning.measure(chosen, tell, run)
 
 
-def test_all_rivals_have_the_batch_of_one_process():
+def test_all_cases_have_the_batch_of_one_process_per_replica():
     cases = plan(gpus=GPU, vmap=True).cases()
     assert [case.name for case in cases] == [
         "1 process",
@@ -44,7 +44,7 @@ def test_all_rivals_have_the_batch_of_one_process():
     assert not any(case.why_not for case in cases)
 
 
-def test_what_cannot_run_has_a_row_that_says_why():
+def test_cases_that_cannot_run_have_a_row_with_the_reason():
     reasons = {case.name: case.why_not for case in plan(gpus=GPU, no_mps="not here").cases()}
     assert reasons["2 processes, MPS"] == "not here" and not reasons["2 processes, no MPS"]
     assert "{replicas}" in reasons["1 process, vmap of 2"]
@@ -76,7 +76,7 @@ def test_rounds_are_interleaved_and_failures_are_not_repeated():
         ([120, 130, 140], [90] * 3, [150] * 3, "Faster still (1.50), but another training"),
     ],
 )
-def test_the_verdict(two, four, larger, said):
+def test_verdict_names_the_fastest_case(two, four, larger, said):
     rates = {
         "1 process": [90, 100, 110],
         "2 processes": two,
@@ -96,12 +96,12 @@ def test_the_verdict(two, four, larger, said):
     assert "MPS shares GPUs" in by_name["4 processes, MPS"]["not_measured"]
 
 
-def test_nothing_measured():
+def test_verdict_without_measurements_says_so():
     results = measured({"1 process": ["a"]}, plan(counts=[1]))
     assert tune.verdict(results) == "nothing could be measured"
 
 
-def test_placeholders_and_variables():
+def test_placeholders_and_variables_are_filled_per_case():
     case = tuning.Case("", 2, 32, replicas=3)
     assert tuning.filled("--b={batch},{replicas},{other}", case) == "--b=32,3,{other}"
     assert tuning.environment(plan(), case) == {
@@ -139,12 +139,12 @@ def no_gpu(monkeypatch, tmp_path):
         (["run", "-n", "2", "no.py"], "there is no file 'no.py'"),
     ],
 )
-def test_bad_arguments_end_with_status_2(arguments, said, no_gpu, capsys):
+def test_invalid_arguments_exit_with_status_2(arguments, said, no_gpu, capsys):
     assert main.main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_missing_mps_is_told(no_gpu):
+def test_missing_mps_daemon_raises_launch_error(no_gpu):
     assert mps.state().startswith("cannot be used: nvidia-cuda-mps-control is not on PATH")
     with raises(errors.LaunchError, "nvidia-cuda-mps-control", "PATH", "--mps"):
         with mps.running(GPU):
@@ -167,7 +167,7 @@ def within(seconds, takes, **changes):
     return {each.case.name: each for each in results}, ran, clock[0] - 100
 
 
-def test_within_a_time_what_does_not_fit_is_left_out():
+def test_time_budget_skips_runs_that_do_not_fit():
     takes = {"1 process": 10, "2 processes": 10, "1 process, 2 times the batch": 10}
     results, ran, used = within(45, takes, counts=[1, 2], rounds=3)
     assert ran == [*takes, "1 process"] and used == 40
@@ -178,13 +178,13 @@ def test_within_a_time_what_does_not_fit_is_left_out():
     assert "vmap" not in said  # left out for another reason
 
 
-def test_within_a_time_that_is_enough_nothing_is_left_out():
+def test_sufficient_time_budget_skips_no_run():
     takes = {"1 process": 10, "2 processes": 10, "1 process, 2 times the batch": 10}
     results, ran, _ = within(1000, takes, counts=[1, 2], rounds=2)
     assert ran == [*takes, *takes] and not tune.left_out(list(results.values()))
 
 
-def test_a_case_that_never_ran_says_that_it_was_left_out():
+def test_case_without_a_run_is_reported_as_left_out():
     takes = {"1 process": 30, "2 processes": 30, "1 process, 2 times the batch": 30}
     results, _, used = within(50, takes, counts=[1, 2], rounds=1)
     assert used <= 50
@@ -196,21 +196,21 @@ def test_a_case_that_never_ran_says_that_it_was_left_out():
     assert "2 processes" in json.loads(written.getvalue())["left_out"]
 
 
-def test_a_run_that_outlasts_the_time_is_ended_and_no_failure_of_its_own():
+def test_run_that_exceeds_the_time_budget_is_stopped_and_no_failure():
     takes = {"1 process": 10, "2 processes": 300, "1 process, 2 times the batch": 10}
     results, _, used = within(60, takes, counts=[1, 2], rounds=1, timeout_seconds=100)
     assert used == 60
     assert results["2 processes"].error == "left out: not done in the 50 s that were left"
 
 
-def test_a_run_that_outlasts_its_own_limit_is_a_failure():
+def test_run_that_exceeds_its_own_limit_is_a_failure():
     takes = {"1 process": 10, "2 processes": 300, "1 process, 2 times the batch": 10}
     results, _, _ = within(600, takes, counts=[1, 2], rounds=1, timeout_seconds=100)
     assert results["2 processes"].error == "not done after 100 s"
     assert not results["2 processes"].left_out
 
 
-def test_within_a_time_turns_without_mps_come_last():
+def test_time_budget_runs_cases_without_mps_last():
     takes = dict.fromkeys((case.name for case in plan(counts=[2], gpus=GPU).cases()), 10)
     _, ran, _ = within(1000, takes, counts=[2], gpus=GPU, vmap=True, rounds=1)
     assert ran[-1] == "2 processes, no MPS" and ran[:2] == ["1 process", "2 processes, MPS"]

@@ -35,14 +35,14 @@ def tune(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_faster_one_is_written_whole(tune, order):
+def test_profile_of_the_faster_transport_is_written(tune, order):
     profiles = [described("mpi", 3e-3), described("ucx", 2e-3)]
     status, made, said = tune(*profiles[::order])
     assert status == 0 and made == {"version": 1} | profiles[1]
     check_text(said, "ucx: 2.000 ms", "mpi: 3.000 ms", "1.50")
 
 
-def test_hosts_that_are_alike_may_be_grouped_otherwise(tune):
+def test_profiles_may_group_equal_hosts_differently(tune):
     hosts = ({"up_bytes_per_second": 1e8}, {"up_bytes_per_second": 2e8})
     status, made, _ = tune(described("ucx", 3e-3), described("mpi", 2e-3, hosts=hosts))
     assert status == 0 and made["transport"] == "mpi"
@@ -58,7 +58,7 @@ def test_hosts_that_are_alike_may_be_grouped_otherwise(tune):
         (described("ucx", 0.0), ("1.json", "step")),
     ],
 )
-def test_profiles_that_cannot_be_compared(tune, other, facts):
+def test_incomparable_profiles_are_refused(tune, other, facts):
     status, made, said = tune(described("mpi", 1e-3), other)
     assert status == 2 and made is None
     check_text(said, facts)

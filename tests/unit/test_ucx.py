@@ -39,7 +39,7 @@ class Worker:
         return [pid in self.readable and guard != bytes(16) for pid, guard in processes]
 
 
-def test_all_get_the_first_ones_secret_and_all_addresses():
+def test_processes_receive_rank_0s_secret_and_all_addresses():
     addresses = [b"first", b"a longer address", b"x"]
     rows = []
     found = []
@@ -64,12 +64,12 @@ def test_all_get_the_first_ones_secret_and_all_addresses():
 
 
 @pytest.mark.parametrize("sizes", [[5, 0], [5, -8], [5, 1 << 40]])
-def test_addresses_that_cannot_be_are_refused(sizes):
+def test_invalid_worker_addresses_are_refused(sizes):
     with raises(errors.InitializationError, "UCX", "jax.distributed"):
         ucx.connect(shared_by([lambda row: [[each] for each in sizes]]), 0, Worker(b"first"), [0])
 
 
-def test_all_know_who_reads_whose_memory():
+def test_processes_agree_on_which_pairs_use_cross_memory_attach():
     workers = [Worker(b"a", {11, 12}), Worker(b"b", {10}), Worker(b"c")]
     pids = [[0, 11, 12], [10, 0, 12], [10, 11, 0]]
     told = {}
@@ -100,19 +100,19 @@ def test_all_know_who_reads_whose_memory():
     ]
     for _ in range(2):
         found = [meet(process, {0}) for process in range(3)]
-    # Guards of process 0 are not sent, and it requests none.
+    # Process 0 sends no validity token, and requests none.
     assert found == [[False] * 3] * 3
     assert [pid for pid, _ in workers[0].asked] == [0, 0, 0]
     assert workers[1].asked[0] == (10, bytes(16))
 
 
-def test_without_any_guard_nobody_asks():
+def test_cross_memory_attach_is_off_without_validity_tokens():
     with config.override(ucx_cma="off"):
         met = shared_by([lambda row: [[1], [1]], lambda row: [row, row]])
         assert ucx.connect(met, 0, Worker(b"a"), [0, 11])[2] == [False, False]
 
 
-def test_who_cannot_use_it_is_named():
+def test_processes_without_ucx_are_named():
     assert ucx.who_lacks([1, 1], "") == ""
     check_text(ucx.who_lacks([0, 1, 0], ""), "process 0, 2", "python -m jaxccomp doctor")
     check_text(ucx.who_lacks([1, 0], "no library"), "process 1", "no library")
@@ -129,7 +129,7 @@ def test_who_cannot_use_it_is_named():
         ("1.18.0", "/wheel/libucp.so.0", "/mine/libucp.so", False),
     ],
 )
-def test_the_systems_ucx_is_taken_where_it_is_new(monkeypatch, version, wheel, named, taken):
+def test_system_ucx_is_used_if_it_is_recent(monkeypatch, version, wheel, named, taken):
     added = []
 
     class Core:
@@ -150,7 +150,7 @@ def test_the_systems_ucx_is_taken_where_it_is_new(monkeypatch, version, wheel, n
     assert added == ([("ucp", "libucp.so.0")] if taken else [])
 
 
-def test_over_ucx_processes_that_mpi_has_started_meet_by_mpi(monkeypatch):
+def test_processes_started_by_mpi_bootstrap_ucx_through_mpi(monkeypatch):
     by = environment.Launcher("Some MPI", 0, 4)
     monkeypatch.setattr(join._mpi, "launcher", lambda: by)
     monkeypatch.setattr(join._mpi, "start", lambda distributed: ("MPI", False))
@@ -161,7 +161,7 @@ def test_over_ucx_processes_that_mpi_has_started_meet_by_mpi(monkeypatch):
 
 
 class Others:
-    """Three processes joined by MPI, of which some have opened UCX."""
+    """Three processes joined by MPI; some of them have opened UCX."""
 
     def __init__(self, opened, measured_over=None):
         self.processes, self.mpi, self.unreachable = 3, "MPI", ""
@@ -183,7 +183,7 @@ class Others:
         ("ucx", None, True),
     ],
 )
-def test_a_profile_says_what_carries_values(monkeypatch, option, measured_over, by_ucx):
+def test_profile_selects_the_transport(monkeypatch, option, measured_over, by_ucx):
     monkeypatch.setattr(ucx, "open_worker", lambda **how: ("worker", ""))
     world = Others([1, 1], measured_over)
     with config.override(transport=option):
@@ -198,7 +198,7 @@ def test_a_profile_says_what_carries_values(monkeypatch, option, measured_over, 
     [("auto", ("profile", 'transport="mpi"')), ("ucx", 'transport is "ucx"')],
     ids=["auto", "ucx"],
 )
-def test_all_must_have_the_ucx_that_is_to_carry_values(monkeypatch, option, facts):
+def test_requested_ucx_must_be_available_on_all_processes(monkeypatch, option, facts):
     monkeypatch.setattr(ucx, "open_worker", lambda **how: ("worker", ""))
     world = Others([1, 0], "ucx")
     with config.override(transport=option):

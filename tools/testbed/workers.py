@@ -125,7 +125,7 @@ def join_distributed() -> None:
 
 
 def barrier(comm: Any, pause_seconds: float = 0.0005) -> None:
-    """A barrier of MPI that sleeps: a rank that polls would keep a core busy that others need."""
+    """A barrier of MPI that sleeps between polls: a busy rank would keep a core from others."""
     ready = comm.Ibarrier()
     while not ready.Test():
         time.sleep(pause_seconds)

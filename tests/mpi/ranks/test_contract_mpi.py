@@ -34,31 +34,31 @@ def batch(world, row):
 
 
 @pytest.mark.parametrize("row,transform", CASES)
-def test_transform(world, row, transform):
+def test_every_operation_matches_numpy_under_transformations(world, row, transform):
     batch(world, row).check(transform)
 
 
 @pytest.mark.parametrize("row", HERE, ids=lambda row: row.name)
-def test_dtypes(world, row):
+def test_every_operation_supports_every_dtype(world, row):
     Batch(ProcessPlace(world), row).check_dtypes()
 
 
 @pytest.mark.parametrize("codec", exact.EXACT)
 @pytest.mark.parametrize("row", HERE, ids=lambda row: row.name)
-def test_exact_codecs(world, row, codec):
+def test_lossless_codecs_return_equal_bits_for_every_dtype(world, row, codec):
     exact.check_dtypes(ProcessPlace(world), row, codec)
 
 
 @pytest.mark.parametrize("codec", exact.EXACT)
-def test_exact_codecs_of_long_arrays(world, codec):
+def test_lossless_codecs_return_equal_bits_for_long_arrays(world, codec):
     exact.check_long(ProcessPlace(world), codec)
 
 
-def test_cotangents(world):
+def test_cotangents_use_the_cotangent_codec(world):
     lossy.check_cotangents(ProcessPlace(world))
 
 
-def test_half_types_are_rounded_once(world):
+def test_half_precision_sums_round_once(world):
     """Sums of float16 and bfloat16 are computed in float32."""
     large = {"float16": 2048, "bfloat16": 256}
     mine = {
@@ -72,7 +72,7 @@ def test_half_types_are_rounded_once(world):
     data.assert_same(jcc.allreduce(mine), expected)
 
 
-def test_tree_in_tree_out(world):
+def test_operations_return_the_pytree_of_their_operand(world):
     """A pytree with several dtypes and empty arrays, in one operation."""
     n, rank = world.size, world.rank
     tree = {
@@ -93,7 +93,7 @@ def test_tree_in_tree_out(world):
 
 
 @pytest.mark.parametrize("name", [*float0.OPERATIONS, *float0.BETWEEN_PROCESSES])
-def test_float0_leaves(world, name):
+def test_operations_pass_float0_leaves_through(world, name):
     float0.check(ProcessPlace(world), (float0.OPERATIONS | float0.BETWEEN_PROCESSES)[name])
 
 
@@ -110,7 +110,7 @@ def test_numpy_operands_may_change_after_the_call(world):
             np.testing.assert_array_equal(leaf, world.size)
 
 
-def test_large_messages(world):
+def test_operations_send_large_messages_in_chunks(world):
     """Several chunks, and odd sizes."""
     n, count = world.size, 3_000_017
     x = (np.arange(count, dtype=np.int32) * (world.rank + 1)).astype(np.int32)

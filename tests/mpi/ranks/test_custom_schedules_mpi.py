@@ -26,7 +26,7 @@ def values(rank, *shape):
 
 
 @pytest.mark.parametrize("codec", [None, "bf16", "lossless"])
-def test_values(world, codec):
+def test_registered_algorithms_return_right_bits_for_several_tensors(world, codec):
     """Results are bitwise equal, also for several tensors and several chunks."""
     n, rank = world.size, world.rank
     shapes = ((3,), (90, 41), ())
@@ -50,7 +50,7 @@ def test_values(world, codec):
 
 
 @pytest.mark.parametrize("shape", [(0,), (3,), (5000,), (20, 30)])
-def test_messages_of_several_ranges_and_of_none(world, shape):
+def test_registered_algorithm_sends_messages_of_several_or_no_ranges(world, shape):
     n = world.size
     x = values(world.rank, *shape)
     got = jax.jit(lambda v: jcc.bcast((v, v + 1), root=n - 1, algorithm="plugin_grouped"))(x)
@@ -58,7 +58,7 @@ def test_messages_of_several_ranges_and_of_none(world, shape):
     np.testing.assert_array_equal(got[1], values(n - 1, *shape) + 1)
 
 
-def test_feedback_and_derivatives(world):
+def test_registered_algorithm_supports_feedback_and_gradients(world):
     n, rank = world.size, world.rank
     x = np.random.default_rng(rank).standard_normal(3000).astype(np.float32)
     everything = np.stack(
@@ -84,7 +84,7 @@ def test_feedback_and_derivatives(world):
     np.testing.assert_array_equal(back, np.full_like(x, n if rank == 0 else 0))
 
 
-def test_ranks_that_differ_are_told_apart(world):
+def test_ranks_with_different_algorithms_raise(world):
     """Each process registers a correct algorithm, but a different one."""
     if world.size == 1:
         pytest.skip("needs more than one rank")
@@ -109,7 +109,7 @@ def test_ranks_that_differ_are_told_apart(world):
     assert len(keys) >= 2 and all(key.startswith("differs#") for key in keys), text
 
 
-def test_a_wrong_schedule_sends_nothing(world):
+def test_wrong_schedule_raises_before_it_sends(world):
     """Each rank raises, and the communicator stays usable."""
 
     @jcc.register_algorithm("wrong", "bcast")

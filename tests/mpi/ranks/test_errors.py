@@ -138,7 +138,7 @@ def check_text(text, words):
     assert text.count("rank") >= 2, text
 
 
-def test_eager_calls_name_their_own_line(comm):
+def test_eager_mismatch_error_names_the_line_of_the_call(comm):
     """Not the line of an earlier call with the same shapes, which JAX has compiled already."""
     line = inspect.currentframe().f_lineno
     jcc.allreduce(x((2,)), comm=comm)
@@ -149,15 +149,13 @@ def test_eager_calls_name_their_own_line(comm):
 
 
 @pytest.mark.parametrize("name", MISMATCHES)
-def test_mismatch(comm, name):
+def test_mismatched_programs_raise_on_every_rank(comm, name):
     """Found before the program runs: an error on every rank."""
     program, words = run_mismatch(comm, name)
     check_text(failure(program), words)
 
 
-def test_mismatch_names_what_differs_alone(comm):
-    """The error does not name collectives that the programs have in common."""
-
+def test_mismatch_error_names_only_the_differing_collectives(comm):
     def program(x):
         y = jcc.allreduce(x, "max", comm=comm)
         z = jcc.allgather(x, comm=comm).sum() if comm.rank == 0 else jcc.scan(x, comm=comm)[0]
@@ -168,7 +166,7 @@ def test_mismatch_names_what_differs_alone(comm):
     assert "\n    allreduce" not in text, text
 
 
-def test_another_program_than_one_that_has_run(comm):
+def test_program_that_differs_from_an_earlier_one_raises(comm):
     known = jax.jit(lambda x: jcc.allreduce(x, comm=comm))
     jax.block_until_ready(known(x()))
     other = jax.jit(lambda x: jcc.allgather(x, comm=comm))
@@ -177,7 +175,7 @@ def test_another_program_than_one_that_has_run(comm):
 
 
 @pytest.mark.parametrize("name", MISMATCHES)
-def test_mismatch_in_program_order(comm, name):
+def test_mismatch_on_an_ordered_communicator_raises(comm, name):
     """Found when operations are matched: a rank that only sends gets the error in a later one."""
     used = comm.ordered()
     program, words = run_mismatch(used, name)
@@ -191,7 +189,7 @@ def test_mismatch_in_program_order(comm, name):
 
 
 @pytest.mark.parametrize("name", ["kind", "dtype", "shape"])
-def test_mismatch_of_unchecked_programs(comm, name):
+def test_mismatch_without_program_check_raises_at_the_deadline(comm, name):
     """Every rank has an error at its deadline or before."""
     program, words = run_mismatch(comm, name)
 
@@ -206,7 +204,7 @@ def test_mismatch_of_unchecked_programs(comm, name):
     assert "test_errors.py:" in text and "rank" in text, text
 
 
-def test_different_number_of_operations(comm):
+def test_different_number_of_operations_raises(comm):
     def program(x):
         y = jcc.allreduce(x, comm=comm)
         return jcc.bcast(y + 1, root=0, comm=comm) if comm.rank == 0 else y
@@ -215,7 +213,7 @@ def test_different_number_of_operations(comm):
     assert "bcast" in text, text
 
 
-def test_a_rank_that_never_comes(comm, ranks):
+def test_missing_rank_is_named_at_the_deadline(comm, ranks):
     """The errors of the waiting ranks name the missing rank; the late rank gets an error too."""
     late = comm.size - 1
     with everybody_after(ranks):
@@ -229,7 +227,7 @@ def test_a_rank_that_never_comes(comm, ranks):
         assert "allreduce" in text, text
 
 
-def test_a_message_that_never_comes(comm, ranks):
+def test_missing_message_is_named_at_the_deadline(comm, ranks):
     with everybody_after(ranks):
         if comm.rank == 0:
             receive = lambda: jcc.recv(x(), source=1, comm=comm.ordered())  # noqa: E731
@@ -237,7 +235,7 @@ def test_a_message_that_never_comes(comm, ranks):
             assert "recv" in text and "rank 1" in text, text
 
 
-def test_recv_of_another_type(comm, ranks):
+def test_recv_of_another_dtype_raises_on_both_ranks(comm, ranks):
     used = comm.ordered()
     with everybody_after(ranks):
         if comm.rank == 0:
@@ -251,7 +249,7 @@ def test_recv_of_another_type(comm, ranks):
 
 
 @pytest.mark.parametrize("algorithm", ["chain", "binomial", "scatter_allgather"])
-def test_a_reference_that_differs(comm, algorithm):
+def test_different_delta_bases_of_bcast_raise_on_every_rank(comm, algorithm):
     """Nothing is decoded; every rank's error names the tensor and the ranks."""
     odd = comm.size - 1
     old = np.arange(50_000, dtype=np.float32)
@@ -277,7 +275,7 @@ def test_a_reference_that_differs(comm, algorithm):
     assert all(fact in text for fact in facts), text
 
 
-def test_a_reference_that_differs_of_a_gather(comm):
+def test_different_delta_bases_of_allgather_raise_on_every_rank(comm):
     """The error names the rank of the values."""
     odd = comm.size - 1
     old = np.arange(comm.size * 3000, dtype=np.float32).reshape(comm.size, 3000)
@@ -294,7 +292,7 @@ def test_a_reference_that_differs_of_a_gather(comm):
 
 
 @pytest.mark.parametrize("given", ["other", "none"])
-def test_a_reference_that_differs_of_a_message(comm, ranks, given):
+def test_different_delta_bases_of_send_and_recv_raise(comm, ranks, given):
     used = comm.ordered()
     old = np.arange(3000, dtype=np.float32)
     how = {"codec": "delta", "comm": used}
@@ -345,12 +343,11 @@ def test_a_failed_communicator_stays_failed(comm):
         (lambda c: jcc.bcast(object(), comm=c), ("bcast", "<object object at")),
     ],
 )
-def test_bad_arguments_raise_while_tracing(comm, call, facts):
+def test_invalid_arguments_raise_while_tracing(comm, call, facts):
     with raises(jcc.errors.JaxccompError, facts):
         jax.jit(lambda: call(comm))()
 
 
-def test_the_world_still_works(world):
-    """After all failures of other communicators."""
+def test_world_works_after_errors_on_other_communicators(world):
     total = jcc.allreduce(jnp.arange(4), comm=world)
     np.testing.assert_array_equal(total, np.arange(4) * world.size)

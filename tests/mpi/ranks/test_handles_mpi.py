@@ -7,7 +7,7 @@ import numpy as np
 import jaxccomp as jcc
 
 
-def test_in_another_order_than_they_were_started(world):
+def test_handles_can_be_waited_in_another_order(world):
     @jax.jit
     def program(x):
         total = jcc.nonblocking(jcc.allreduce)(x)
@@ -24,7 +24,7 @@ def test_in_another_order_than_they_were_started(world):
     np.testing.assert_array_equal(total, each.sum(axis=0))
 
 
-def test_messages(world):
+def test_nonblocking_send_and_recv_exchange_values(world):
     following, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
     comm = world.ordered()
 

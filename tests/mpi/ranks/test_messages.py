@@ -34,7 +34,7 @@ def check(got, rank, size=4):
 
 
 @pytest.mark.parametrize("size", [4, LARGE])
-def test_a_chain_of_exchanges(ordered, size):
+def test_sendrecv_exchanges_values_along_a_chain(ordered, size):
     """Ranks 0 and 1, then 1 and 2, and so on: a rank calls sendrecv once or twice."""
     for other in (ordered.rank - 1, ordered.rank + 1):
         if 0 <= other < ordered.size:
@@ -42,7 +42,7 @@ def test_a_chain_of_exchanges(ordered, size):
             check(jcc.sendrecv(x, dest=other, source=other, comm=ordered), other, size)
 
 
-def test_a_pair_with_bystanders(ordered):
+def test_sendrecv_of_two_ranks_needs_no_call_on_others(ordered):
     if ordered.rank < 2:
         other = 1 - ordered.rank
         check(jcc.sendrecv(values(ordered.rank), dest=other, source=other, comm=ordered), other)
@@ -50,7 +50,7 @@ def test_a_pair_with_bystanders(ordered):
 
 
 @pytest.mark.parametrize("size", [1, LARGE])
-def test_ring_shifts(ordered, size):
+def test_repeated_sendrecv_shifts_values_around_a_ring(ordered, size):
     n, rank = ordered.size, ordered.rank
     x = values(rank, size)
     for step in range(1, n + 1):
@@ -59,7 +59,7 @@ def test_ring_shifts(ordered, size):
 
 
 @pytest.mark.parametrize("codec", ["lossless", None])
-def test_a_chain_is_passed_on_as_messages_come(ordered, codec):
+def test_sendrecv_sends_before_it_receives_along_a_chain(ordered, codec):
     """A sendrecv sends before it has received: here rank 0 first receives, then sends to rank 1."""
     n, rank = ordered.size, ordered.rank
     size = 8 * LARGE if rank >= 0 else 0
@@ -72,7 +72,7 @@ def test_a_chain_is_passed_on_as_messages_come(ordered, codec):
         check(got, rank - 1, size)
 
 
-def test_exchanges_meet_messages(ordered):
+def test_sendrecv_matches_send_and_recv(ordered):
     """A recv receives from a sendrecv, and the other way round."""
     if ordered.rank == 0:
         check(jcc.sendrecv(values(0), dest=1, source=1, comm=ordered, send_tag=3), 1)
@@ -85,7 +85,7 @@ def test_exchanges_meet_messages(ordered):
         check(jcc.sendrecv(x, 0, 0, comm=ordered, send_tag=6, recv_tag=5), 10)
 
 
-def test_tags_out_of_order(ordered):
+def test_recv_selects_messages_by_tag_in_any_order(ordered):
     if ordered.rank == 0:
         for tag in range(40):
             jcc.send(values(tag, 1 + 997 * (tag % 3)), dest=1, tag=tag, comm=ordered)
@@ -95,7 +95,7 @@ def test_tags_out_of_order(ordered):
             check(jcc.recv(values(0, size), source=0, tag=tag, comm=ordered), tag, size)
 
 
-def test_many_in_flight(ordered):
+def test_hundreds_of_unreceived_messages_are_matched_by_tag(ordered):
     """Hundreds of messages with two tags are sent before the first is received."""
     if ordered.rank == 0:
         for number in range(300):
@@ -108,7 +108,7 @@ def test_many_in_flight(ordered):
         jcc.send(jnp.int8(7), dest=0, comm=ordered)
 
 
-def test_other_shapes_and_types_come_back(ordered):
+def test_sendrecv_with_like_receives_other_shapes_and_dtypes(ordered):
     x = {"a": jnp.arange(5.0), "b": jnp.int8(3)}
     like = (jnp.zeros((2, 3), jnp.int32), jnp.zeros(LARGE, jnp.bfloat16))
     answer = (jnp.arange(6, dtype=jnp.int32).reshape(2, 3), jnp.ones(LARGE, jnp.bfloat16))
@@ -123,7 +123,7 @@ def test_other_shapes_and_types_come_back(ordered):
 
 
 @pytest.mark.parametrize("codec", ["lossless", "bf16"])
-def test_one_way_is_coded_the_other_is_not(ordered, codec):
+def test_codec_applies_to_the_supported_direction_of_sendrecv(ordered, codec):
     """Two dtypes; the codec supports only one of them."""
     x, y = jnp.arange(256.0), jnp.arange(LARGE, dtype=jnp.int32) % 2 == 0
     how = {"comm": ordered, "codec": codec, "dest": 1 - ordered.rank, "source": 1 - ordered.rank}
@@ -133,8 +133,7 @@ def test_one_way_is_coded_the_other_is_not(ordered, codec):
         np.testing.assert_array_equal(jcc.sendrecv(y, like=x, **how), x)
 
 
-def test_nothing_one_way(ordered):
-    """A direction without elements has no message."""
+def test_sendrecv_of_an_empty_array_sends_no_message(ordered):
     nothing = jnp.zeros((0, 3))
     if ordered.rank == 0:
         assert jcc.sendrecv(values(0), dest=1, source=1, like=nothing, comm=ordered).shape == (0, 3)
@@ -143,7 +142,7 @@ def test_nothing_one_way(ordered):
 
 
 @pytest.mark.parametrize("size", [3, LARGE])
-def test_to_oneself(ordered, size):
+def test_rank_exchanges_messages_with_itself_in_order(ordered, size):
     me = ordered.rank
     jcc.send(values(1, size), dest=me, comm=ordered)
     jcc.send(values(2, size), dest=me, comm=ordered)
@@ -157,7 +156,7 @@ def test_to_oneself(ordered, size):
     check(jcc.recv(values(0, size), source=me, comm=ordered, tag=2), 4, size)
 
 
-def test_in_a_scan(ordered):
+def test_sendrecv_in_scan_shifts_values_each_step(ordered):
     n, rank = ordered.size, ordered.rank
 
     @jax.jit
@@ -173,7 +172,7 @@ def test_in_a_scan(ordered):
     np.testing.assert_array_equal(firsts, [1000 * ((rank - i) % n) + i - 1 for i in range(1, 11)])
 
 
-def test_gradient_of_an_exchange_of_other_shapes(ordered):
+def test_gradient_of_sendrecv_has_the_shape_of_the_sent_array(ordered):
     """y = received * w on each side; cotangents have the shapes of the sent arrays."""
     if ordered.rank > 1:
         return
@@ -192,7 +191,7 @@ def test_gradient_of_an_exchange_of_other_shapes(ordered):
     np.testing.assert_array_equal(slope, np.full(mine, 2.0 + other))
 
 
-def test_gradient_meets_send_and_recv(ordered):
+def test_gradient_of_sendrecv_matches_explicit_send_and_recv(ordered):
     if ordered.rank > 1:
         return
     x = jnp.arange(3.0)
@@ -213,7 +212,7 @@ def test_gradient_meets_send_and_recv(ordered):
         np.testing.assert_array_equal(jax.grad(objective)(jnp.ones(2)), np.full(2, 3.0))
 
 
-def test_vmap_of_an_exchange(ordered):
+def test_vmap_of_sendrecv_exchanges_batches(ordered):
     if ordered.rank > 1:
         return
     other = 1 - ordered.rank
@@ -227,8 +226,7 @@ def test_vmap_of_an_exchange(ordered):
     np.testing.assert_array_equal(got, np.arange(4.0 * theirs).reshape(4, theirs))
 
 
-def test_receive_from_anybody(ordered):
-    """Each message is received once; messages of one rank in the order sent."""
+def test_recv_from_any_source_receives_each_message_once_in_order(ordered):
     n, count = ordered.size, 7
     if ordered.rank != 0:
         for number in range(count):
@@ -246,7 +244,7 @@ def test_receive_from_anybody(ordered):
 
 
 @pytest.mark.parametrize("size", [3, LARGE])
-def test_receive_whatever_comes_in_a_jit(ordered, size):
+def test_jitted_recv_from_any_source_returns_the_source(ordered, size):
     """A server in a loop answers the source of each message."""
     n = ordered.size
     if ordered.rank != 0:
@@ -268,7 +266,7 @@ def test_receive_whatever_comes_in_a_jit(ordered, size):
     assert not waiting
 
 
-def test_the_status_of_a_named_source(ordered):
+def test_recv_from_a_named_source_returns_source_and_tag(ordered):
     if ordered.rank == 1:
         jcc.send(values(3), dest=0, tag=12, comm=ordered)
         jcc.send(values(4), dest=0, tag=9, comm=ordered)
@@ -282,7 +280,7 @@ def test_the_status_of_a_named_source(ordered):
 
 
 @pytest.mark.parametrize("likes", [False, True])
-def test_sendrecv_with_any_tag_and_a_status(ordered, likes):
+def test_sendrecv_with_any_tag_returns_the_status(ordered, likes):
     rank, n = ordered.rank, ordered.size
     after, before = (rank + 1) % n, (rank - 1) % n
     size = 3 + rank if likes else 3
@@ -307,7 +305,7 @@ def test_sendrecv_with_any_tag_and_a_status(ordered, likes):
     assert (int(source), int(tag)) == (before, before)
 
 
-def test_gradient_of_sendrecv_with_any_tag(ordered):
+def test_gradient_of_sendrecv_with_any_tag_is_sent_with_the_received_tag(ordered):
     """The cotangent goes back with the tag of the sent message."""
     rank, n = ordered.rank, ordered.size
     after, before = (rank + 1) % n, (rank - 1) % n
@@ -320,8 +318,7 @@ def test_gradient_of_sendrecv_with_any_tag(ordered):
     np.testing.assert_array_equal(jax.jit(jax.grad(loss))(jnp.ones(3)), np.full(3, after + 1.0))
 
 
-def test_anybody_and_somebody(ordered):
-    """Receives with ANY_SOURCE alternate with receives from a named rank."""
+def test_receives_from_any_and_named_sources_alternate(ordered):
     if ordered.rank == 1:
         for number in range(6):
             jcc.send(values(number), dest=0, tag=number % 2, comm=ordered)
@@ -361,20 +358,19 @@ def test_anybody_and_somebody(ordered):
         ),
     ],
 )
-def test_bad_arguments_of_messages_are_named_while_tracing(ordered, call, facts):
+def test_invalid_arguments_of_messages_raise_while_tracing(ordered, call, facts):
     with raises(jcc.errors.JaxccompError, facts):
         jax.eval_shape(lambda x: call(x, ordered), jnp.ones(3))
 
 
-def test_along_an_axis_what_is_received_is_like_what_is_sent():
+def test_sendrecv_along_an_axis_refuses_like():
     with raises(jcc.errors.JaxccompError, "sendrecv", "like=", "axis"):
         jax.vmap(lambda x: jcc.sendrecv(x, [1, 0], like=x, axis_name="i"), axis_name="i")(
             jnp.ones((2, 3))
         )
 
 
-def test_to_oneself_in_one_process(world):
-    """On a communicator of one rank."""
+def test_communicator_of_one_rank_sends_to_itself(world):
     part = world.split(world.rank).ordered()
     jcc.send(jnp.arange(LARGE), dest=0, comm=part)
     got, source, tag = jcc.recv(jnp.arange(LARGE), jcc.ANY_SOURCE, with_status=True, comm=part)
@@ -392,7 +388,7 @@ DEADLOCKS = {
 
 
 @pytest.mark.parametrize("name", DEADLOCKS)
-def test_ranks_that_wait_for_each_other_are_told(ordered, ranks, name):
+def test_deadlock_of_two_ranks_raises_on_both(ordered, ranks, name):
     if ordered.rank < 2:
         call = DEADLOCKS[name][ordered.rank]
         with pytest.raises(jax.errors.JaxRuntimeError) as caught:
@@ -404,7 +400,7 @@ def test_ranks_that_wait_for_each_other_are_told(ordered, ranks, name):
     ranks.barrier()
 
 
-def test_a_program_with_several_threads_is_left_alone(ordered, ranks):
+def test_no_deadlock_is_reported_if_another_thread_sends(ordered, ranks):
     """Both ranks wait in recv until the deadlock check; then a thread of one rank sends."""
     if ordered.rank < 2:
         other = 1 - ordered.rank
@@ -424,7 +420,7 @@ def test_a_program_with_several_threads_is_left_alone(ordered, ranks):
     ranks.barrier()
 
 
-def test_a_message_of_another_shape_names_both_lines(ordered, ranks):
+def test_message_of_another_shape_raises_with_both_lines(ordered, ranks):
     if ordered.rank == 0:
         with pytest.raises(jax.errors.JaxRuntimeError) as caught:
             jax.block_until_ready(jcc.recv(values(0, 5), source=1, comm=ordered))

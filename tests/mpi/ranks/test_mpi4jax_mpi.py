@@ -64,26 +64,26 @@ def stacked(rows, batched):
 # --- Values ---------------------------------------------------------------------------------------
 
 
-def test_allreduce(comm, place, mode):
+def test_allreduce_returns_the_sum(comm, place, mode):
     rank, size = place
     got = mode(lambda x: mpi4jax.allreduce(x, op=MPI.SUM, comm=comm))(values(rank))
     check(got, sum(values(each) for each in range(size)))
 
 
-def test_scan(comm, place, mode):
+def test_scan_returns_the_prefix_sum(comm, place, mode):
     rank, _ = place
     got = mode(lambda x: mpi4jax.scan(x, MPI.SUM, comm=comm))(values(rank))
     check(got, sum(values(each) for each in range(rank + 1)))
 
 
-def test_allgather(comm, place, mode):
+def test_allgather_stacks_values_by_rank(comm, place, mode):
     rank, size = place
     got = mode(lambda x: mpi4jax.allgather(x, comm=comm))(values(rank))
     rows = jnp.stack([values(each) for each in range(size)])
     check(got, stacked(rows, mode is MODES["vmap"]))
 
 
-def test_alltoall(comm, place, mode):
+def test_alltoall_exchanges_blocks(comm, place, mode):
     rank, size = place
     batched = mode is MODES["vmap"]
     blocks = jnp.stack([values(10 * rank + each) for each in range(size)])
@@ -91,7 +91,7 @@ def test_alltoall(comm, place, mode):
     check(got, stacked(jnp.stack([values(10 * each + rank) for each in range(size)]), batched))
 
 
-def test_bcast(comm, place, mode):
+def test_bcast_returns_the_roots_values(comm, place, mode):
     rank, size = place
     got = mode(lambda x: mpi4jax.bcast(x, size - 1, comm=comm))(values(rank))
     check(got, values(size - 1))
@@ -111,7 +111,7 @@ def test_reduce_returns_the_operand_on_other_ranks(comm, place, mode):
     check(got, values(size - 1) if rank == size - 1 else values(rank))
 
 
-def test_scatter_takes_rows_on_the_root_only(comm, place, mode):
+def test_scatter_reads_rows_on_the_root_only(comm, place, mode):
     rank, size = place
     batched = mode is MODES["vmap"]
     x = values(rank)
@@ -121,7 +121,7 @@ def test_scatter_takes_rows_on_the_root_only(comm, place, mode):
     check(got, values(20 + rank))
 
 
-def test_barrier(comm, mode):
+def test_barrier_returns_in_every_mode(comm, mode):
     def program(x):
         mpi4jax.barrier(comm=comm)
         return x + 1
@@ -129,7 +129,7 @@ def test_barrier(comm, mode):
     check(mode(program)(values(0)), values(0) + 1)
 
 
-def test_send_and_recv(comm, place, mode):
+def test_send_and_recv_exchange_values(comm, place, mode):
     rank, size = place
     several(size)
 
@@ -145,7 +145,7 @@ def test_send_and_recv(comm, place, mode):
         check(mode(program)(values(rank)), values(0) + (rank == 0))
 
 
-def test_sendrecv_in_a_ring(comm, place, mode):
+def test_sendrecv_shifts_values_around_a_ring(comm, place, mode):
     rank, size = place
     after, before = (rank + 1) % size, (rank - 1) % size
     got = mode(lambda x: mpi4jax.sendrecv(x, x, source=before, dest=after, comm=comm))(values(rank))
@@ -155,7 +155,7 @@ def test_sendrecv_in_a_ring(comm, place, mode):
     check(got, values(before))
 
 
-def test_sendrecv_of_other_shapes(comm, place):
+def test_sendrecv_receives_other_shapes(comm, place):
     rank, size = place
     after, before = (rank + 1) % size, (rank - 1) % size
     x, like = (jnp.arange(2 + each, dtype=jnp.float32) for each in (rank, before))
@@ -167,7 +167,7 @@ def test_sendrecv_of_other_shapes(comm, place):
     assert status.Get_source() == before and status.Get_count(MPI.FLOAT) == 2 + before
 
 
-def test_scalars(comm, place):
+def test_operations_accept_scalars(comm, place):
     rank, size = place
     check(mpi4jax.allreduce(1, op=MPI.SUM, comm=comm), size)
     check(jax.jit(lambda x: mpi4jax.allgather(x, comm=comm))(rank), np.arange(size))
@@ -176,7 +176,7 @@ def test_scalars(comm, place):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "uint64", "complex64", "bool"])
-def test_other_dtypes(comm, place, dtype):
+def test_operations_accept_other_dtypes(comm, place, dtype):
     rank, size = place
     x = jnp.asarray([0, 1, rank % 2]).astype(dtype)
     rows = jnp.stack([jnp.asarray([0, 1, each % 2]).astype(dtype) for each in range(size)])
@@ -205,7 +205,7 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_operators_of_mpi(comm, place, name):
+def test_allreduce_accepts_operators_of_mpi(comm, place, name):
     rank, size = place
     rows = [np.array([0, each % 2, 2, 5 * (each + 1)], np.int32) for each in range(size)]
     if name.startswith("L"):
@@ -217,7 +217,7 @@ def test_operators_of_mpi(comm, place, name):
     check(got, expected)
 
 
-def test_operators_of_truth_values(comm, place):
+def test_logical_operators_accept_booleans(comm, place):
     rank, size = place
     x = jnp.array([True, rank == 0, False])
     check(mpi4jax.allreduce(x, op=MPI.LAND, comm=comm), [True, size == 1, False])
@@ -228,7 +228,7 @@ def test_operators_of_truth_values(comm, place):
 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "jit"])
-def test_status_of_a_received_message(comm, place, traced):
+def test_recv_fills_the_status(comm, place, traced):
     rank, size = place
     several(size)
     x = values(rank)
@@ -247,7 +247,7 @@ def test_status_of_a_received_message(comm, place, traced):
     assert status.Get_count(MPI.FLOAT) == x.size and not status.Is_cancelled()
 
 
-def test_status_of_sendrecv(comm, place):
+def test_sendrecv_fills_the_status(comm, place):
     rank, size = place
     after, before = (rank + 1) % size, (rank - 1) % size
     status = MPI.Status()
@@ -260,8 +260,7 @@ def test_status_of_sendrecv(comm, place):
     assert (status.Get_source(), status.Get_tag()) == (before, before)
 
 
-def test_no_rank(comm, place):
-    """MPI.PROC_NULL: nothing is sent, and the receive buffer is returned."""
+def test_proc_null_sends_nothing_and_returns_the_buffer(comm, place):
     rank, _ = place
     x, none, status = values(rank), MPI.PROC_NULL, MPI.Status()
     mpi4jax.send(x, none, comm=comm)
@@ -270,7 +269,7 @@ def test_no_rank(comm, place):
     check(mpi4jax.sendrecv(x, x + 1, none, none, comm=comm), x + 1)
 
 
-def test_the_ends_of_a_line(comm, place):
+def test_sendrecv_with_proc_null_at_the_ends_of_a_line(comm, place):
     rank, size = place
     after = rank + 1 if rank + 1 < size else MPI.PROC_NULL
     before = rank - 1 if rank > 0 else MPI.PROC_NULL
@@ -281,7 +280,7 @@ def test_the_ends_of_a_line(comm, place):
 # --- Order ----------------------------------------------------------------------------------------
 
 
-def test_program_order_of_ranks_that_differ(comm, place):
+def test_jitted_and_eager_ranks_match_in_program_order(comm, place):
     """Rank 0 compiles all calls as one program; the others call them one by one."""
     rank, size = place
 
@@ -326,7 +325,7 @@ def test_hashable_communicators_are_static_arguments(comm):
 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "jit"])
-def test_derivatives_of_allreduce_are_those_of_mpi4jax(comm, place, traced):
+def test_derivatives_of_allreduce_equal_mpi4jax(comm, place, traced):
     rank, size = place
     run = jax.jit if traced else lambda function: function
     x = values(rank)
@@ -356,7 +355,7 @@ def test_derivatives_of_allreduce_are_those_of_mpi4jax(comm, place, traced):
 
 
 @pytest.mark.parametrize("recvtag", [MPI.ANY_TAG, 0])
-def test_gradient_of_sendrecv_goes_back(comm, place, recvtag):
+def test_gradient_of_sendrecv_is_sent_back(comm, place, recvtag):
     rank, size = place
     after, before = (rank + 1) % size, (rank - 1) % size
 
@@ -370,7 +369,7 @@ def test_gradient_of_sendrecv_goes_back(comm, place, recvtag):
     check(jax.jacfwd(loss)(jnp.ones(2)), jnp.full(2, rank + 1.0))
 
 
-def test_gradients_that_mpi4jax_does_not_have(comm, place):
+def test_operations_without_gradient_in_mpi4jax_have_one(comm, place):
     """The objective is the sum of the ranks' objectives, as for jaxccomp's own operations."""
     rank, size = place
     x, root = values(rank), size - 1
@@ -427,13 +426,13 @@ X = jnp.ones(3, jnp.float32)
         ),
     ],
 )
-def test_errors(comm, call, kind, facts):
+def test_invalid_arguments_raise_jaxccomp_errors(comm, call, kind, facts):
     with raises(kind, *facts) as caught:
         call(comm)
     assert isinstance(caught.value, errors.JaxccompError)
 
 
-def test_scatter_needs_a_row_for_each_rank(comm, place):
+def test_scatter_requires_a_row_for_each_rank(comm, place):
     rank, size = place
     if rank == 0:
         with raises(ValueError, "Scatter input must have shape", f"{size} rows"):
@@ -463,7 +462,7 @@ SIGNATURES = {
 }
 
 
-def test_signatures_are_those_of_mpi4jax():
+def test_signatures_equal_mpi4jax():
     assert sorted(SIGNATURES) == mpi4jax.__all__
     for name, expected in SIGNATURES.items():
         parameters, found = inspect.signature(getattr(mpi4jax, name)).parameters.values(), []

@@ -45,7 +45,7 @@ def same(found, expected):
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
-def test_every_operation(world):
+def test_every_operation_equals_the_native_backend(world):
     for operation, per_rank in operations(world.size).values():
         rows = (world.size,) if per_rank else ()
         # Each leaf is a collective; one is empty, one is large.
@@ -64,7 +64,7 @@ def test_every_operation(world):
     jax.block_until_ready(jcc.barrier(backend="mpi"))
 
 
-def test_blocks_of_different_sizes(world):
+def test_operations_with_counts_equal_the_native_backend(world):
     n, root = world.size, world.size - 1
     counts = [2, 0, 3, 1, 2, 0, 1, 4][:n]
     matrix = [[(2 * i + 3 * j + 1) % 4 for j in range(n)] for i in range(n)]
@@ -101,7 +101,7 @@ def test_blocks_of_different_sizes(world):
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "prod", "min", "max", "and", "or", "xor"])
-def test_every_reduction(world, op):
+def test_every_reduction_equals_the_native_backend(world, op):
     bits = op in ("and", "or", "xor")
     integers = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
     floats = [] if bits else ["float16", "bfloat16", "float32", "float64"]
@@ -130,13 +130,13 @@ def test_every_reduction(world, op):
         )
 
 
-def test_minima_keep_nan(world):
+def test_min_and_max_propagate_nan(world):
     x = jnp.full(3, float(world.rank)).at[1].set(jnp.nan if world.rank == 0 else 1.0)
     for op in ("min", "max"):
         assert np.isnan(np.asarray(jcc.allreduce(x, op=op, backend="mpi"))).tolist() == [0, 1, 0]
 
 
-def test_random_floats(world):
+def test_mean_of_random_floats_is_close_to_the_native_backend(world):
     x = jax.random.normal(jax.random.key(world.rank), (1000,), jnp.float32)
     halves = x.astype(jnp.bfloat16)
     found, expected = (jcc.allreduce((x, halves), op="mean", backend=each) for each in BACKENDS)
@@ -146,7 +146,7 @@ def test_random_floats(world):
     )
 
 
-def test_what_begins_in_any_order(world):
+def test_independent_operations_match_in_any_order(world):
     """Independent operations, whose order in the program differs by rank."""
     n = 6
     numbers = [np.full(50 * i + 1, i + world.rank) for i in range(n)]
@@ -174,7 +174,7 @@ def test_what_begins_in_any_order(world):
         comm.free()
 
 
-def test_groups(world):
+def test_split_and_ordered_communicators_return_right_values(world):
     half = world.split(world.rank % 2)
     total = jcc.allreduce(jnp.asarray(world.rank), comm=half, backend="mpi")
     assert total == sum(half.processes)
@@ -186,7 +186,7 @@ def test_groups(world):
     assert in_order == 0
 
 
-def test_loops_derivatives_and_batches(world):
+def test_loops_gradients_and_vmap_equal_the_native_backend(world):
     def total(x, backend):
         return jcc.allreduce(x, backend=backend)
 
@@ -209,7 +209,7 @@ def test_loops_derivatives_and_batches(world):
         same(*(jax.jit(jax.vmap(partial(operation, backend=each)))(ys) for each in BACKENDS))
 
 
-def test_explained(world):
+def test_explain_and_stats_name_the_mpi_backend(world):
     (call,) = jcc.explain(lambda x: jcc.allreduce(x, backend="mpi"))(jnp.ones(3)).calls
     assert call.backend == "mpi" and call.seconds is None
     before = jcc.stats.get().operations.get("allreduce")
@@ -218,7 +218,7 @@ def test_explained(world):
     assert after.calls == (before.calls if before else 0) + 1
 
 
-def test_what_mpi_lacks_is_named(world):
+def test_unsupported_operations_and_options_raise(world):
     with raises(errors.UnknownNameError, "send", "'alltoallv', 'barrier', 'bcast'"):
         jcc.send(jnp.ones(3), dest=0, backend="mpi")
     with raises(errors.InvalidArgumentError, 'backend="mpi"', "codec=None", "'int8'"):
@@ -229,7 +229,7 @@ def test_what_mpi_lacks_is_named(world):
         jcc.allreduce(jnp.ones(3), backend="mpi", algorithm="ring")
 
 
-def test_ranks_that_differ(world):
+def test_ranks_with_different_backends_or_shapes_raise(world):
     """Ranks compare the backend too, before they call MPI."""
     if world.size == 1:
         pytest.skip("needs two ranks that differ")
@@ -243,7 +243,7 @@ def test_ranks_that_differ(world):
     assert jcc.allreduce(jnp.asarray(1), backend="mpi") == world.size  # the world stays usable
 
 
-def test_the_log_and_explain_know_its_calls(world):
+def test_log_and_explain_list_calls_of_the_mpi_backend(world):
     function = jax.jit(lambda x: jcc.allreduce(x, backend="mpi"))
     for _ in range(2):
         function(jnp.arange(77, dtype=jnp.int32)).block_until_ready()
@@ -253,7 +253,7 @@ def test_the_log_and_explain_know_its_calls(world):
     assert row.calls == call.measured_calls == 2
 
 
-def test_a_member_that_never_comes(world, ranks):
+def test_missing_member_is_named_at_the_deadline(world, ranks):
     """MPI was not called, so only this communicator becomes unusable."""
     if world.size == 1:
         pytest.skip("needs two ranks")

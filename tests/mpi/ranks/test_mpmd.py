@@ -14,7 +14,7 @@ def several(world):
         pytest.skip("needs more than one rank")
 
 
-def test_split_by_parity(world):
+def test_split_by_parity_forms_independent_groups(world):
     part = world.split(world.rank % 2)
     members = [r for r in range(world.size) if r % 2 == world.rank % 2]
     assert part.processes == tuple(members) and part.rank == world.rank // 2
@@ -42,13 +42,13 @@ def test_split_reverses_ranks_by_key(world):
     np.testing.assert_array_equal(gathered, np.arange(world.size)[::-1])
 
 
-def test_names_agree_after_a_split_that_leaves_some_out(world, ranks):
+def test_communicator_names_agree_after_a_split_with_color_none(world, ranks):
     world.split(0 if world.rank == 0 else None)
     names = ranks.allgather(world.split(1, key=-world.rank).name)
     assert len(set(names)) == 1, names
 
 
-def test_split_leaves_some_out(world):
+def test_split_with_color_none_returns_no_communicator(world):
     part = world.split(0 if world.rank == 0 else None)
     assert (part is None) == (world.rank != 0)
     if part is not None:
@@ -59,8 +59,7 @@ def test_split_leaves_some_out(world):
             jcc.allreduce(jnp.int32(7), comm=stranger)
 
 
-def test_members_of_a_part_do_more(world):
-    """Operations of a subset do not change the matching of operations of all ranks."""
+def test_operations_of_a_group_do_not_change_matching_of_the_world(world):
     part = world.split(0 if world.rank < 2 else None)
 
     @jax.jit
@@ -73,7 +72,7 @@ def test_members_of_a_part_do_more(world):
     np.testing.assert_array_equal(program(jnp.ones(3)), np.full(3, float(world.size)))
 
 
-def test_from_mpi4py(world):
+def test_from_mpi4py_keeps_ranks_and_order(world):
     MPI = pytest.importorskip("mpi4py.MPI")
     assert jcc.Communicator.from_mpi4py(MPI.COMM_WORLD) == world
     reversed_comm = MPI.COMM_WORLD.Split(0, -world.rank)
@@ -97,7 +96,7 @@ def test_communicator_is_a_static_argument(world):
     assert len(traces) == 1
 
 
-def test_send_and_recv(world):
+def test_send_and_recv_transfer_a_pytree(world):
     several(world)
     if world.rank == 0:
         sent = jcc.send({"a": jnp.arange(5.0), "b": jnp.int8(3)}, dest=1)
@@ -131,7 +130,7 @@ def test_messages_keep_their_order_and_tags(world):
         jcc.send(tagged + second, dest=0)
 
 
-def test_ping_pong_in_a_loop(world):
+def test_send_and_recv_alternate_in_a_jitted_loop(world):
     several(world)
     if world.rank > 1:
         return
@@ -152,7 +151,7 @@ def test_ping_pong_in_a_loop(world):
     np.testing.assert_array_equal(x, np.full(3, rounds))
 
 
-def test_gradient_through_send_and_recv(world):
+def test_gradient_flows_back_through_send_and_recv(world):
     """A pipeline of two stages: the cotangent is sent back."""
     several(world)
     if world.rank > 1:
@@ -188,7 +187,7 @@ def test_ordered_communicator_matches_by_program_order(world):
         np.testing.assert_array_equal(c, [(i + ranks - 1).sum() for i in range(3)])
 
 
-def test_ordered_communicator_with_loops_of_different_shape(world):
+def test_ordered_communicator_matches_scan_with_an_unrolled_loop(world):
     """One rank scans, the others unroll: each calls five operations in order."""
     comm = world.ordered()
 
@@ -204,8 +203,7 @@ def test_ordered_communicator_with_loops_of_different_shape(world):
     np.testing.assert_array_equal(result, [base + i * world.size for i in range(5)])
 
 
-def test_unused_results_still_take_part(world):
-    """In program order, an operation with an unused result still runs."""
+def test_ordered_operations_with_unused_results_run(world):
     comm = world.ordered()
 
     @jax.jit
@@ -219,7 +217,7 @@ def test_unused_results_still_take_part(world):
     assert jcc.allreduce(jnp.int32(1), comm=comm) == world.size
 
 
-def test_sendrecv_of_each_kind(world):
+def test_sendrecv_accepts_ranks_functions_and_none(world):
     n, rank = world.size, world.rank
     x = jnp.float32(rank)
     ring = jcc.sendrecv(x, dest=(rank + 1) % n, source=(rank - 1) % n)
@@ -232,7 +230,7 @@ def test_sendrecv_of_each_kind(world):
     assert down == (rank - 1 if rank else 0)
 
 
-def test_barrier_waits(world, ranks):
+def test_barrier_waits_for_all_ranks(world, ranks):
     import time
 
     ranks.barrier()
@@ -244,7 +242,7 @@ def test_barrier_waits(world, ranks):
     assert max(came for came, _ in times) <= min(left for _, left in times)
 
 
-def test_programs_without_parameters_on_some_ranks(world):
+def test_programs_without_parameters_match_by_launch_order(world):
     """XLA has one launch counter for all programs without parameters."""
     half = world.split(world.rank % 2, 0)
 

@@ -41,7 +41,7 @@ def rows(comm):
     return {row.operation: row for row in found}
 
 
-def test_a_row_for_each_line_of_eager_calls(comm):
+def test_log_has_a_row_for_each_line_of_eager_calls(comm):
     for _ in range(3):
         jcc.allreduce(jnp.ones(2), comm=comm)
     jcc.allreduce(jnp.ones(2), comm=comm)
@@ -50,7 +50,7 @@ def test_a_row_for_each_line_of_eager_calls(comm):
     assert len({row.where for row in found}) == 2
 
 
-def test_a_row_for_each_call_site(comm):
+def test_log_has_a_row_for_each_call_site_of_a_program(comm):
     @jax.jit
     def step(x):
         total = jcc.allreduce(x, op="mean", codec="int8", algorithm="ring", comm=comm)
@@ -89,7 +89,7 @@ def test_a_row_for_each_call_site(comm):
     assert "not run" in str(jcc.explain(step)(x[1:]))
 
 
-def test_what_all_have_sent_all_have_received(comm, ranks):
+def test_sent_and_received_bytes_of_all_ranks_are_equal(comm, ranks):
     for name, algorithm in (("allreduce", "two_shot"), ("allgather", "ring")):
         jax.block_until_ready(getattr(jcc, name)(jnp.ones(999), algorithm=algorithm, comm=comm))
     ranks.barrier()
@@ -100,7 +100,7 @@ def test_what_all_have_sent_all_have_received(comm, ranks):
         assert sum(sent) == sum(received) > 0
 
 
-def test_waiting_for_a_rank_that_comes_late(comm, ranks):
+def test_log_shows_the_wait_for_a_late_rank(comm, ranks):
     step = jax.jit(lambda x: jcc.bcast(x, root=0, comm=comm))
     jax.block_until_ready(step(jnp.ones(8)))
     before = rows(comm)["bcast"]
@@ -117,7 +117,7 @@ def test_waiting_for_a_rank_that_comes_late(comm, ranks):
         assert LATE_SECONDS < waited <= after.seconds - before.seconds
 
 
-def test_calls_that_fail_have_no_seconds(comm, ranks):
+def test_failed_calls_have_no_seconds(comm, ranks):
     x = jnp.ones(4 + (comm.rank == 0))
     jax.block_until_ready(jcc.barrier(comm=comm))
     with pytest.raises((jax.errors.JaxRuntimeError, ValueError)):
@@ -127,7 +127,7 @@ def test_calls_that_fail_have_no_seconds(comm, ranks):
     assert (row.calls, row.failed, row.seconds, row.median_seconds) == (1, 1, 0, 0)
 
 
-def test_counting_begins_anew(comm, ranks):
+def test_reset_clears_the_log(comm, ranks):
     jax.block_until_ready(jcc.allreduce(jnp.ones(4), comm=comm))
     before = jcc.stats.log()
     ranks.barrier()
@@ -138,7 +138,7 @@ def test_counting_begins_anew(comm, ranks):
     assert sum(row.calls for row in jcc.stats.log().rows) == 1
 
 
-def test_it_is_read_while_other_threads_communicate(comm):
+def test_log_rows_are_consistent_while_threads_communicate(comm):
     """Rows are consistent at any time: a call and its bytes are counted together."""
     step = jax.jit(lambda x: jcc.allgather(x, comm=comm))
     x = jnp.ones(100, jnp.float32)
@@ -159,7 +159,7 @@ def test_it_is_read_while_other_threads_communicate(comm):
     assert rows(comm)["allgather"].calls == 50
 
 
-def test_traces_become_one(comm, ranks, folder):
+def test_traces_of_all_ranks_merge_on_one_clock(comm, ranks, folder):
     """Rank 1 is treated as on another host, whose clock is known to be ahead."""
 
     @jax.jit

@@ -56,7 +56,7 @@ def test_state_is_a_pytree_for_jit_scan_and_donation(world):
     assert total["count"] == steps * sum(range(world.size))
 
 
-def test_parameters_stay_equal_on_all_ranks(world, ranks):
+def test_training_with_feedback_keeps_parameters_equal_on_all_ranks(world, ranks):
     """Ranks have different minima; training finds the common one."""
     center = jnp.float32(world.rank) + jnp.linspace(-1, 1, 300, dtype="float32")
     optimizer = optax.chain(
@@ -80,14 +80,14 @@ def test_parameters_stay_equal_on_all_ranks(world, ranks):
     assert jnp.linalg.norm(params - best) < 0.02 * jnp.linalg.norm(best)
 
 
-def test_among_some_of_the_ranks(world):
+def test_allreduce_gradients_averages_over_a_split_communicator(world):
     part = world.split(world.rank % 2)
     optimizer = jcc.optim.allreduce_gradients(codec="lossless", comm=part)
     updates, _ = optimizer.update(jnp.float32(world.rank), optimizer.init(None))
     assert updates == np.mean([r for r in range(world.size) if r % 2 == world.rank % 2])
 
 
-def test_it_sends_what_an_allreduce_sends(world):
+def test_feedback_sends_as_many_bytes_as_allreduce(world):
     x = gradients(world.rank, 1)["kernel"][0]
 
     def sent(function):
@@ -106,7 +106,7 @@ def test_it_sends_what_an_allreduce_sends(world):
     np.testing.assert_allclose(missing, jcc.allreduce(lost), atol=1e-4)
 
 
-def test_no_bucket_waits_for_an_earlier_one(world, ranks, tmp_path):
+def test_bucket_does_not_wait_for_an_earlier_bucket(world, ranks, tmp_path):
     """The first bucket ends only after the gradients of the last one have been computed.
 
     XLA would otherwise use the memory of the first bucket for the last gradients.
@@ -149,7 +149,7 @@ def test_no_bucket_waits_for_an_earlier_one(world, ranks, tmp_path):
 
 
 @pytest.mark.parametrize("how", [{}, {"codec": "onebit", "error_feedback": True}])
-def test_a_step_in_one_call(world, how):
+def test_train_step_reduces_the_loss_and_keeps_ranks_equal(world, how):
     random = np.random.default_rng(world.rank)
     x = random.normal(size=(32, 20)).astype(np.float32)
     y = np.tanh(x @ np.linspace(-1, 1, 20)).astype(np.float32)
@@ -167,7 +167,7 @@ def test_a_step_in_one_call(world, how):
     assert (np.asarray(jcc.allgather(jnp.float32(values[-1]))) == np.float32(values[-1])).all()
 
 
-def test_states_are_gathered_and_placed():
+def test_gather_state_and_place_state_are_inverse():
     """A checkpoint has the residuals of all ranks; each rank gets its own back."""
     world = jcc.world()
     optimizer = optax.chain(

@@ -41,7 +41,7 @@ MAKERS = {
     "maker",
     [pytest.param(name, marks=pytest.mark.slow if name == "sparse" else ()) for name in MAKERS],
 )
-def test_parameters_are_the_same_after_each_outer_step(world, ranks, maker):
+def test_parameters_are_equal_on_all_ranks_after_each_outer_step(world, ranks, maker):
     outer = MAKERS[maker]()
     step, params = jax.jit(outer.step), START
     state = outer.init(params)
@@ -64,7 +64,7 @@ def test_parameters_are_the_same_after_each_outer_step(world, ranks, maker):
             np.testing.assert_allclose(first[name], x - 0.7 * 1.9 * gradient, atol=1e-5)
 
 
-def test_every_outer_step_may_have_another_communicator(world, ranks):
+def test_outer_steps_accept_a_different_communicator_each(world, ranks):
     """The mean is over the members of the given communicator, as after the loss of a rank."""
     outer = optim.local_sgd()
     step = jax.jit(outer.step, static_argnames="comm")
@@ -81,8 +81,8 @@ def test_every_outer_step_may_have_another_communicator(world, ranks):
 
 
 @pytest.mark.parametrize("maker", ["int4", pytest.param("sparse", marks=pytest.mark.slow)])
-def test_streaming_between_processes(world, ranks, maker):
-    """Several at a time, each with its own name: outer parameters are equal on all ranks."""
+def test_concurrent_streaming_steps_keep_outer_parameters_equal(world, ranks, maker):
+    """Each of the concurrent `Streaming` objects has its own name."""
     pair = [
         optim.Streaming(MAKERS[maker](), 6, 2, 3, mixing, name=f"outer-{maker}-{mixing}")
         for mixing in (0.5, 0.0)
@@ -139,7 +139,7 @@ def test_an_exchange_runs_while_inner_steps_compute(world):
     assert streaming.exchange_seconds > 0
 
 
-def test_an_exchange_that_fails_is_told_on_the_step_that_takes_it(world):
+def test_failed_exchange_raises_in_the_step_that_uses_it(world):
     outer = optim.local_sgd()
 
     def failing(params, state, comm=None):

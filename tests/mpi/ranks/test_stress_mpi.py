@@ -7,6 +7,6 @@ from stress import independent_collectives
 pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 
 
-def test_independent_collectives(world):
+def test_concurrent_independent_collectives_return_right_values(world):
     wrong = independent_collectives.check(ProcessPlace(world), runs=30)
     assert not wrong, "\n".join(wrong[:10])

@@ -30,7 +30,7 @@ def close(got, expected, steps=1):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_collectives(world, codec):
+def test_user_codec_results_of_collectives_are_within_its_steps(world, codec):
     n, rank = world.size, world.rank
     everything = np.stack([values(r, 30, 40) for r in range(n)])
     x = jnp.asarray(everything[rank])
@@ -45,7 +45,7 @@ def test_collectives(world, codec):
     close(jax.jit(lambda v: jcc.scan(v, **how))(x), everything[: rank + 1].sum(axis=0), n)
 
 
-def test_blocks_of_different_sizes(world):
+def test_user_codec_supports_operations_with_counts(world):
     codec = CODECS[0]
     n, rank = world.size, world.rank
     counts = [2 * r + 1 for r in range(n)]
@@ -64,7 +64,7 @@ def test_blocks_of_different_sizes(world):
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_messages(world, ordered):
+def test_user_codec_supports_sendrecv_send_and_recv(world, ordered):
     codec = CODECS[ordered]
     n, rank = world.size, world.rank
     comm = world.ordered() if ordered else world
@@ -92,7 +92,7 @@ def test_messages(world, ordered):
     assert (int(source), int(tag)) == (before, 3)
 
 
-def test_references(world):
+def test_user_codec_encodes_the_difference_to_the_delta_base(world):
     """The difference is encoded, so the error is one step of the difference."""
     rank, n = world.rank, world.size
     old = values(100, 5000)
@@ -106,7 +106,7 @@ def test_references(world):
     np.testing.assert_allclose(got, old + 1e-3 * values((rank - 1) % n, 5000), atol=1e-3)
 
 
-def test_training_with_feedback(world):
+def test_training_with_a_user_codec_and_feedback_converges(world):
     """Gradient descent on a quadratic converges to the mean of all ranks' targets."""
     targets = np.stack([values(r, 500) for r in range(world.size)])
     target = jnp.asarray(targets[world.rank])
@@ -128,7 +128,7 @@ def test_training_with_feedback(world):
     assert (everywhere == everywhere[0]).all()
 
 
-def test_a_rank_without_the_codec_is_an_error_on_all(world):
+def test_rank_without_the_codec_raises_on_all_ranks(world):
     """The rank cannot trace the program; the others get its exception, like any other."""
     with raises(ValueError, "'test_other'"):
         jcc.allreduce(jnp.ones(3), codec="test_other")

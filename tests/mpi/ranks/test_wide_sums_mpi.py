@@ -1,4 +1,4 @@
-"""Sums between processes: half types in float32, and the shared places of randomk."""
+"""Sums between processes: half types are summed in float32, and ranks share randomk's positions."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,12 +18,12 @@ def test_half_types_are_summed_in_float32(world, algorithm):
     np.testing.assert_array_equal(total, np.full(64, exact))
 
 
-def test_mpi_sums_them_so_too(world):
+def test_mpi_backend_sums_half_types_in_float32(world):
     mean = jcc.allreduce(jnp.full(64, 40000.0, jnp.float16), "mean", backend="mpi")
     np.testing.assert_array_equal(mean, np.full(64, 40000, np.float16))
 
 
-def test_ranks_draw_the_same_places(world):
+def test_ranks_select_the_same_randomk_positions(world):
     x = np.arange(1.0, 4001.0, dtype=np.float32)
     total = np.asarray(jcc.allreduce(jnp.asarray(x), codec="randomk:density=0.05"))
     kept = total != 0

@@ -97,7 +97,7 @@ OpSpec SpecOf(int root, const std::string& codec, const std::string& algorithm =
   return spec;
 }
 
-// chain_recoded encodes results, which may have overwritten references, so it refuses references.
+// chain_recoded encodes results, which may have overwritten delta bases, so it refuses delta bases.
 std::vector<std::string> Algorithms() {
   std::vector<std::string> names = {"auto"};
   for (const Algorithm& a : AlgorithmTable()) {
@@ -137,7 +137,7 @@ std::vector<Tree> RunOnAll(Team& team, const OpSpec& spec, const Tree& values,
   return results;
 }
 
-TEST(engine_reference_bits) {
+TEST(engine_delta_base_returns_the_roots_bits) {
   const Tree reference = RandomTree(kTree, 1), values = Changed(reference);
   for (int ranks : {1, 2, 3, 5, 8}) {
     for (Style style : testing::kStyles) {
@@ -160,7 +160,7 @@ TEST(engine_reference_bits) {
   }
 }
 
-TEST(engine_reference_saves_bytes) {
+TEST(engine_delta_base_saves_bytes) {
   const Tree reference = RandomTree({{DType::kBFloat16, 40000}, {DType::kFloat32, 30000}}, 2);
   const Tree values = Changed(reference);
   for (Style style : testing::kStyles) {
@@ -180,7 +180,7 @@ TEST(engine_reference_saves_bytes) {
 }
 
 // The error of a lossy codec is relative to the difference, not to the values. All ranks have the same bits.
-TEST(engine_reference_of_lossy_codecs) {
+TEST(engine_delta_base_bounds_lossy_errors_by_the_difference) {
   std::vector<float> old_values(5001), new_values(5001);
   for (size_t i = 0; i < old_values.size(); ++i) {
     old_values[i] = std::sin(static_cast<float>(i));
@@ -212,9 +212,9 @@ TEST(engine_reference_of_lossy_codecs) {
   }
 }
 
-// Every rank gets an error, in its next operation at the latest. The rank with the different reference has decoded
+// Every rank gets an error, in its next operation at the latest. The rank with the different delta base has decoded
 // nothing.
-TEST(engine_reference_that_differs) {
+TEST(engine_different_delta_bases_raise_on_every_rank) {
   const std::vector<Leaf> leaves = {{DType::kInt32, 0}, {DType::kFloat32, 20000}};
   for (Style style : testing::kStyles) {
     for (int ranks : {2, 3, 5}) {
@@ -251,8 +251,8 @@ TEST(engine_reference_that_differs) {
   }
 }
 
-// Small codes that have not been received yet do not stop the root from encoding the next chunks.
-TEST(engine_reference_root_runs_ahead) {
+// Small encoded chunks that have not been received yet do not stop the root from encoding the next chunks.
+TEST(engine_delta_base_lets_the_root_encode_ahead) {
   Team team(Style::kProcesses, 2);
   const Tree reference = RandomTree({{DType::kFloat32, 4 << 20}}, 6), values = Changed(reference);
   Team::Program program = team.Compile(std::vector<OpSpec>{SpecOf(0, "lossless", "chain")});
@@ -274,8 +274,8 @@ TEST(engine_reference_root_runs_ahead) {
   CHECK(first.out == values && second.out == values);
 }
 
-// All ranks must agree on the use of a reference.
-TEST(engine_reference_on_some_ranks_only) {
+// All ranks must agree on the use of a delta base.
+TEST(engine_delta_base_on_some_ranks_only_raises) {
   // The devices of a process always run one program.
   Team team(Style::kProcesses, 2);
   OpSpec plain = SpecOf(0, "lossless");
@@ -294,7 +294,7 @@ TEST(engine_reference_on_some_ranks_only) {
   });
 }
 
-TEST(engine_reference_must_fit) {
+TEST(engine_delta_base_must_match_the_values) {
   const auto refused = [](const OpSpec& spec, Tree reference, const std::string& says) {
     Team team(Style::kDevices, 1);
     Team::Program program = team.Compile(std::vector<OpSpec>{spec});

@@ -35,7 +35,7 @@ def on(mesh, program, in_specs, out_specs=None, check_vma=True, **options):
 
 
 def pair(shape=(33, 5), ranks=N):
-    """Returns all ranks' values, and a reference close to them."""
+    """Returns all ranks' values, and a delta base close to them."""
     rng = np.random.default_rng(3)
     ref = rng.standard_normal(shape).astype(np.float32)
     return ref + (1e-3 * rng.uniform(-1, 1, (ranks, *shape))).astype(np.float32), ref
@@ -46,7 +46,7 @@ def check(result, expected, codec):
 
 
 @pytest.mark.parametrize("backend,codec,check_vma", pairwise(BACKENDS, TOLERANCE, [True, False]))
-def test_trees(mesh, backend, codec, check_vma):
+def test_bcast_with_delta_base_supports_pytrees_of_mixed_dtypes(mesh, backend, codec, check_vma):
     """Leaves of several types, some not supported by the codec; empty ones; PRNG keys."""
     x, ref = pair()
     more = {
@@ -83,8 +83,8 @@ def test_trees(mesh, backend, codec, check_vma):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_carried_by_scan_and_donated(mesh, backend):
-    """The parameters of each step are the reference of the next."""
+def test_delta_base_can_be_carried_by_scan_and_donated(mesh, backend):
+    """The parameters of each step are the delta base of the next."""
     x, ref = pair()
     updates = np.stack([x, x * 1.01, x * 0.99])
 
@@ -103,8 +103,7 @@ def test_carried_by_scan_and_donated(mesh, backend):
 
 @pytest.mark.parametrize("which", ["x", "ref", "both", "the same"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_results_in_the_memory_of_operands(mesh, backend, which):
-    """Also checks that operands that are not donated keep their values."""
+def test_donated_operands_give_right_results_and_others_keep_values(mesh, backend, which):
     how = {"axis_name": "d", "codec": "lossless", "backend": backend}
     x, ref = pair()
     donated = {"x": 0, "ref": 1, "both": (0, 1), "the same": 0}[which]
@@ -126,7 +125,7 @@ def test_results_in_the_memory_of_operands(mesh, backend, which):
 
 @pytest.mark.parametrize("codec", ["lossless", "bf16"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_derivatives_go_to_the_values_alone(mesh, backend, codec):
+def test_gradient_flows_to_values_and_not_to_the_delta_base(mesh, backend, codec):
     x, ref = pair((4,))
     how = {"axis_name": "d", "codec": codec, "backend": backend}
 
@@ -154,8 +153,8 @@ def test_derivatives_go_to_the_values_alone(mesh, backend, codec):
     "backend,dims,codec",
     pairwise(BACKENDS, [(0, 0), (1, 0), (None, 0), (1, None), (None, None)], TOLERANCE),
 )
-def test_vmap(mesh, backend, dims, codec):
-    """Batches of values, of references, or of both, with values close to each other."""
+def test_bcast_with_delta_base_supports_vmap(mesh, backend, dims, codec):
+    """Batches of values, of delta bases, or of both, with values close to each other."""
     x, ref = pair((4,))
     refs, _ = pair((4,), ranks=3)
     near = np.linspace(0, 1e-3, 3, dtype=np.float32)
@@ -174,7 +173,7 @@ def test_vmap(mesh, backend, dims, codec):
 
 
 @pytest.mark.parametrize("codec", TOLERANCE)
-def test_along_an_axis_of_vmap(codec):
+def test_bcast_with_delta_base_works_along_a_vmap_axis(codec):
     x, ref = pair()
     f = lambda x, ref: jcc.bcast(x, ROOT, ref=ref, axis_name="v", codec=codec)  # noqa: E731
     got = jax.vmap(f, (0, None), axis_name="v")(x, ref)
@@ -188,7 +187,7 @@ def test_along_an_axis_of_vmap(codec):
 
 
 @pytest.mark.parametrize("root,axes,codec", pairwise(range(6), [("v", "d"), ("d", "v")], TOLERANCE))
-def test_axes_of_vmap_and_shard_map_together(axes, root, codec):
+def test_bcast_with_delta_base_works_over_vmap_and_shard_map_axes(axes, root, codec):
     """Devices exchange the difference for the row that the root has."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,))
     x, ref = pair(ranks=6)
@@ -206,7 +205,7 @@ def test_axes_of_vmap_and_shard_map_together(axes, root, codec):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_pbroadcast(mesh, backend):
+def test_pbroadcast_accepts_a_delta_base(mesh, backend):
     x, ref = pair()
     how = {"ref": ref, "codec": "bf16", "backend": backend}
     program = lambda x, how: jcc.lax.pbroadcast(x, "d", ROOT, **how)  # noqa: E731
@@ -217,7 +216,7 @@ def test_pbroadcast(mesh, backend):
 
 
 @needs_engine
-def test_fewer_bytes_travel(mesh):
+def test_bcast_with_delta_base_sends_fewer_bytes(mesh):
     """bfloat16 weights, of which one in eight has changed in the last bit."""
     weights = (0.02 * np.random.default_rng(4).standard_normal(1 << 16)).astype(jnp.bfloat16)
     bits = weights.view(np.uint16).copy()
@@ -291,7 +290,7 @@ def move(name, how):
 @pytest.mark.parametrize(
     "name,backend,codec,check_vma", pairwise(MOVES, BACKENDS, TOLERANCE, [True, False])
 )
-def test_other_operations(mesh, name, backend, codec, check_vma):
+def test_operations_with_delta_base_return_the_values(mesh, name, backend, codec, check_vma):
     x, old = rows()
     program = move(name, {"axis_name": "d", "codec": codec, "backend": backend})
     got = on(mesh, program, (P("d"), P(), P()), P("d"), check_vma)(x, x, old)
@@ -302,8 +301,8 @@ def test_other_operations(mesh, name, backend, codec, check_vma):
     "name,backend,dims",
     pairwise(MOVES, BACKENDS, [(0, 0), (1, None), (None, 1), (2, 2), (None, None)]),
 )
-def test_other_operations_in_vmap(mesh, name, backend, dims):
-    """Batches of values, of references or of both: dimensions of x, and of old after its first."""
+def test_operations_with_delta_base_support_vmap(mesh, name, backend, dims):
+    """Batches of values, of delta bases or of both: dimensions of x, and of old after its first."""
     x, old = rows()
     near = np.linspace(0, 1e-3, 3, dtype=np.float32)
     how = {"axis_name": "d", "codec": "delta", "backend": backend}
@@ -330,8 +329,8 @@ def test_other_operations_in_vmap(mesh, name, backend, dims):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["allgather", "sendrecv", "sendrecv of few"])
-def test_derivatives_of_other_operations(mesh, name, backend):
-    """They equal the derivatives without a reference."""
+def test_operations_with_delta_base_have_equal_derivatives(mesh, name, backend):
+    """They equal the derivatives without a delta base."""
     x, old = rows()
     how = {"axis_name": "d", "codec": "delta", "backend": backend}
 
@@ -356,7 +355,7 @@ def test_derivatives_of_other_operations(mesh, name, backend):
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_other_operations_along_an_axis_of_vmap(name):
+def test_operations_with_delta_base_work_along_a_vmap_axis(name):
     x, old = rows()
 
     def program(x, everything, old):
@@ -370,7 +369,7 @@ def test_other_operations_along_an_axis_of_vmap(name):
 
 @needs_engine
 @pytest.mark.parametrize("name", [name for name in MOVES if name != "sendrecv of few"])
-def test_fewer_bytes_of_other_operations(mesh, name):
+def test_operations_with_delta_base_send_fewer_bytes(mesh, name):
     old = (0.02 * np.random.default_rng(4).standard_normal((N, 1 << 14))).astype(jnp.bfloat16)
     bits = old.view(np.uint16).copy()
     bits[:, ::100] ^= 1

@@ -19,7 +19,7 @@ LOSSLESS = {
 }
 
 
-def test_a_chain_takes_what_its_link_takes():
+def test_chain_bcast_cost_is_within_5_percent_of_link_bandwidth():
     price = schedules.simulate("bcast", "chain", cluster="4x1gbit", size_bytes=64 << 20)
     assert price.floor_seconds == pytest.approx((64 << 20) / (1e9 * 1448 / 1514 / 8))
     assert price.floor_seconds < price.seconds < 1.05 * price.floor_seconds
@@ -28,7 +28,7 @@ def test_a_chain_takes_what_its_link_takes():
     assert len(price.rank_seconds) == 4 and max(price.rank_seconds) == price.seconds
 
 
-def test_a_slow_codec_pays_on_slow_links_alone():
+def test_slow_codec_is_faster_on_slow_links_only():
     slow = {name: value / 10 if name != "ratio" else value for name, value in LOSSLESS.items()}
 
     def gain(link):
@@ -40,7 +40,7 @@ def test_a_slow_codec_pays_on_slow_links_alone():
     assert gain("1gbit") > 1.4 > 1.0 > gain("400gbit")
 
 
-def test_one_host_stands_for_all_where_they_are_alike():
+def test_reduced_simulation_of_equal_hosts_equals_the_full_one():
     how = {"cluster": "8x1gbit", "size_bytes": 8 << 20}
     reduced = schedules.simulate("allreduce", "two_shot", **how)
     whole = schedules.simulate("allreduce", "two_shot", every_rank=True, **how)
@@ -48,13 +48,13 @@ def test_one_host_stands_for_all_where_they_are_alike():
     assert reduced.seconds == whole.seconds and reduced.up_bytes == whole.up_bytes
 
 
-def test_equal_calls_have_equal_prices():
+def test_repeated_simulations_are_equal():
     how = {"cluster": "3x2x1gbit", "size_bytes": 3 << 20, "codec": LOSSLESS}
     first, second = (schedules.simulate("allreduce", "auto", **how) for _ in range(2))
     assert first == second
 
 
-def test_all_algorithms_the_fastest_first():
+def test_simulate_all_returns_all_algorithms_fastest_first():
     rows, missing = schedules.simulate_all("bcast", cluster="4x1gbit", size_bytes=16 << 20)
     assert {row.algorithm for row in rows} | set(missing) == set(schedules.algorithms("bcast"))
     assert [row.seconds for row in rows] == sorted(row.seconds for row in rows)
@@ -93,7 +93,7 @@ def profile(**changes):
         ([1], ("'version', 'hosts'", "list")),
     ],
 )
-def test_bad_clusters_name_the_key(cluster, facts):
+def test_invalid_clusters_raise_errors_that_name_the_key(cluster, facts):
     with raises((errors.InvalidArgumentError, errors.UnknownNameError), facts):
         schedules.simulate("bcast", cluster=cluster, size_bytes=1)
 
@@ -120,13 +120,13 @@ def test_files_without_a_profile_are_refused(tmp_path, content):
         ),
     ],
 )
-def test_bad_arguments_name_the_allowed_values(changes, facts):
+def test_invalid_arguments_raise_errors_that_name_allowed_values(changes, facts):
     given = {"collective": "bcast", "cluster": "4x1gbit", "size_bytes": 1} | changes
     with raises((errors.InvalidArgumentError, errors.UnknownNameError), facts):
         schedules.simulate(given.pop("collective"), given.pop("algorithm", "auto"), **given)
 
 
-def test_the_command(tmp_path, capsys):
+def test_simulate_command_prints_all_algorithms(tmp_path, capsys):
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps(profile(codecs={"lossless": LOSSLESS})))
     arguments = ["simulate", "--cluster", str(path), "--op", "bcast", "--size", "1MiB"]
@@ -138,7 +138,7 @@ def test_the_command(tmp_path, capsys):
     assert row["algorithm"] == "chain" and row["link_bytes"] == 1 << 20
 
 
-def test_prices_of_what_was_measured():
+def test_predictions_of_measured_calls_match_the_results_file():
     """The file matches its sources, and the errors match the page."""
     results = ROOT / "docs/results"
     measured, codecs = (prices.read(results / f"{n}.jsonl") for n in ("testbed", "codecs"))

@@ -23,7 +23,7 @@ pytest.importorskip("optax")
     ],
     ids=["powersgd", "onebit_adam"],
 )
-def test_one_bad_gradient_is_one_bad_step_on_all_ranks(world, make, shape, value):
+def test_nonfinite_gradient_makes_one_nonfinite_step_on_all_ranks(world, make, shape, value):
     transformation = make()
     params = jnp.ones(shape)
     update = jax.jit(transformation.update)
@@ -39,7 +39,9 @@ def test_one_bad_gradient_is_one_bad_step_on_all_ranks(world, make, shape, value
 
 
 @pytest.mark.parametrize("exclude", [False, True])
-def test_a_bad_step_of_a_quorum(world, monkeypatch, exclude):
+def test_quorum_step_with_nonfinite_values_is_skipped_or_excludes_the_rank(
+    world, monkeypatch, exclude
+):
     """All ranks take part; tests/ucx/test_quorum.py tests the selection of participants."""
 
     def all_of_them(comm, name, done, *rest):
@@ -66,7 +68,7 @@ def test_a_bad_step_of_a_quorum(world, monkeypatch, exclude):
 
 
 @pytest.mark.parametrize("codec", ["topk:density=0.0117", "int2", "ternary", "tbq"])
-def test_a_small_steady_part_of_bfloat16_gradients_arrives(world, codec):
+def test_small_constant_part_of_bfloat16_gradients_is_delivered(world, codec):
     """With residuals in bfloat16, `topk` would deliver only 9 % of it."""
     steps = 600
     grads = jnp.full(256, 2.0**-9, jnp.bfloat16).at[:3].set(1.0)

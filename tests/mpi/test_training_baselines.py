@@ -1,4 +1,4 @@
-"""The contenders of the testbed's training, each on two ranks without links."""
+"""The baselines of the testbed's training, each on two ranks without links."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ TESTBED = pathlib.Path(testbed.__file__).parent
     ],
     ids=lambda way: way.name,
 )
-def test_every_way_trains(way):
+def test_every_baseline_reduces_the_loss(way):
     """After some steps the loss on unseen data is better than chance."""
     worker = TESTBED / "training/worker.py"
     told = [json.dumps(dataclasses.asdict(way)), "--task", "mlp", "--steps", "24", "--loss"]
@@ -50,7 +50,7 @@ def script(folder, condition, then=""):
     return [str(path)]
 
 
-def test_what_workers_say_is_collected(tmp_path):
+def test_reports_of_all_workers_are_collected(tmp_path):
     found = workers.run(script(tmp_path, "True"), 3, timeout_seconds=patience.seconds(60))
     assert sorted(each["rank"] for each in found.said) == [0, 1, 2]
     assert found.received_bytes == 0
@@ -63,10 +63,10 @@ def test_what_workers_say_is_collected(tmp_path):
         ("True", "raise SystemExit('boom!')", ("exit status", "boom!")),
     ],
 )
-def test_a_worker_that_says_nothing_or_fails_is_an_error(tmp_path, condition, then, facts):
+def test_worker_that_reports_nothing_or_fails_raises(tmp_path, condition, then, facts):
     with raises(workers.FailedError, facts, golden=False):
         workers.run(script(tmp_path, condition, then), 2, timeout_seconds=patience.seconds(60))
 
 
-def test_names_of_ways_are_their_own():
+def test_names_of_baselines_are_unique():
     assert len({way.name for way in WAYS}) == len(WAYS)

@@ -1,4 +1,4 @@
-"""Operations on the difference to a reference, between processes."""
+"""Operations with a delta base, between processes: only the difference to it is sent."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def same_bits(x, y):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("donate", [(), (0,), (1,), (0, 1)])
-def test_bits_and_bytes(world, algorithm, donate):
+def test_bcast_with_delta_base_returns_equal_bits_with_fewer_bytes(world, algorithm, donate):
     old, new = weights()
     root = world.size - 1
     mine = new if world.rank == root else jnp.zeros_like(new)
@@ -48,8 +48,7 @@ def test_bits_and_bytes(world, algorithm, donate):
     assert 3 * with_ref <= without
 
 
-def test_steps_of_training(world):
-    """The result of a broadcast is the reference of the next one, also across programs."""
+def test_bcast_result_is_the_delta_base_of_the_next_step(world):
     old, _ = weights()
     params = {"w": old, "b": jnp.zeros(5), "none": None}
     step = jax.jit(lambda new, params: jcc.bcast(new, ref=params, codec="lossless"))
@@ -61,7 +60,7 @@ def test_steps_of_training(world):
 
 
 @pytest.mark.parametrize("codec", ["bf16", "int8", "fp8_e4m3", "int8|lossless"])
-def test_an_error_of_the_difference(world, codec):
+def test_lossy_error_is_relative_to_the_difference(world, codec):
     rng = np.random.default_rng(2)
     old = jnp.asarray(rng.standard_normal(COUNT), jnp.float32)
     new = old + jnp.asarray(1e-3 * rng.uniform(-1, 1, COUNT), jnp.float32)
@@ -82,18 +81,18 @@ def of_rank(array, rank):
 
 
 @pytest.mark.parametrize("codec", ["delta", "lossless"])
-def test_gather_and_scatter(world, codec):
+def test_allgather_and_scatter_with_delta_base_return_equal_bits(world, codec):
     old, new = (jnp.stack([of_rank(x, r) for r in range(world.size)]) for x in weights())
     got = jcc.allgather(new[world.rank], ref=old, codec=codec)
     same_bits(got, new)
-    # A rank uses only its own row of the reference.
+    # A rank uses only its own row of the delta base.
     mine = jnp.where(jnp.arange(world.size)[:, None] == world.rank, old, 0)
     ref, x = (old, new) if world.rank == 0 else (mine, old)
     same_bits(jcc.scatter(x, 0, ref=ref, codec=codec), new[world.rank])
 
 
 @pytest.mark.parametrize("in_program_order", [True, False])
-def test_exchange(world, in_program_order):
+def test_sendrecv_with_delta_base_returns_equal_bits(world, in_program_order):
     comm = world.ordered() if in_program_order else world
     n, me = world.size, world.rank
     before = (me - 1) % n
@@ -112,7 +111,7 @@ def test_exchange(world, in_program_order):
     assert jcc.stats.get().operations["sendrecv"].sent_bytes < COUNT / 4
 
 
-def test_messages(world):
+def test_send_and_recv_with_delta_base_return_equal_bits(world):
     """From rank 0 to all others and back; also a leaf that the codec does not support."""
     old, new = ({"w": x, "n": jnp.arange(5) + i} for i, x in enumerate(weights()))
     how = {"codec": "delta", "comm": world.ordered()}
@@ -140,7 +139,7 @@ def test_messages(world):
         jcc.send(old, dest=0, ref=got, tag=world.rank, **how)
 
 
-def test_bad_references_of_messages(world):
+def test_invalid_delta_bases_of_messages_raise(world):
     x = jnp.ones(3)
     comm = world.ordered()
     with raises(jcc.errors.InvalidArgumentError, "recv_ref=", "ref="):

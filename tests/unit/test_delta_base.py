@@ -17,7 +17,7 @@ def bcast(x, ref, **options):
 
 
 @pytest.mark.parametrize("codec", [None, "raw", "raw|raw", jcc.codecs.RAW])
-def test_a_reference_needs_a_codec(codec):
+def test_delta_base_requires_a_codec(codec):
     with raises(jcc.errors.InvalidArgumentError, "bcast", "ref=", "codec='lossless'"):
         jax.jit(lambda x: bcast(x, x, codec=codec))(X)
 
@@ -40,17 +40,17 @@ def test_a_reference_needs_a_codec(codec):
         ),
     ],
 )
-def test_a_reference_is_like_the_values(ref, facts):
+def test_delta_base_must_have_the_values_shapes_and_dtypes(ref, facts):
     with raises(jcc.errors.InvalidArgumentError, facts):
         bcast(X, ref)
 
 
-def test_a_reference_is_of_arrays():
+def test_delta_base_leaves_must_be_arrays():
     with raises(jcc.errors.UnsupportedDTypeError, "bcast", "<object object at"):
         bcast(X, {"layer": [object(), object()]})
 
 
-def test_of_one_rank():
+def test_bcast_of_one_rank_with_delta_base_returns_the_values():
     ref = jax.tree.map(jnp.zeros_like, X)
     for codec in ("lossless", "bf16", "auto"):
         result = jax.jit(lambda x, ref, codec=codec: bcast(x, ref, codec=codec))(X, ref)
@@ -58,14 +58,14 @@ def test_of_one_rank():
     assert bcast({}, {}) == {}
 
 
-def test_auto_is_delta_with_a_reference():
+def test_auto_selects_delta_with_a_delta_base():
     text = str(jax.make_jaxpr(lambda x: bcast(x, x, codec="auto"))(1.0))
     assert "codec='delta'" in text and "has_ref=True" in text, text
 
 
 @pytest.mark.skipif(not engine.available(), reason="needs the engine")
-def test_the_result_takes_over_donated_memory():
-    """The reference's memory is preferred: the values may be a temporary that XLA places itself."""
+def test_result_reuses_donated_memory_of_the_delta_base():
+    """The delta base's memory is preferred: XLA may place the values in a temporary."""
 
     def program(x, ref):
         return bcast(x + 1, ref)

@@ -68,13 +68,13 @@ const Arrival* FindOther(const EarlyMessages& early, int member, uint64_t launch
                             [&](const Header& header) { return header.program_hash != hash; });
 }
 
-TEST(early_messages_hold_credit_until_they_are_taken_or_dropped) {
+TEST(unexpected_messages_hold_credit_until_they_are_received_or_dropped) {
   Rig rig;
   EarlyMessages early;
   early.Keep(rig.Make(HeaderOf(1, 2, 9), 100));
   early.Keep(rig.Make(HeaderOf(1, 2, 9, 2), 10));
   early.Keep(rig.Make(HeaderOf(2, 2, 9), 1000));
-  // Announced messages, messages of this process and other types use no credit.
+  // RTS messages, messages of this process and messages of other types use no credit.
   early.Keep(rig.Make(HeaderOf(2, 2, 9), 0, {.process = 1, .id = 4}));
   early.Keep(rig.Make(HeaderOf(2, 2, 9, 0), 50));
   Header check = HeaderOf(2, 3, 9);
@@ -102,7 +102,7 @@ TEST(early_messages_hold_credit_until_they_are_taken_or_dropped) {
   CHECK_EQ(rig.counter->bytes[1], 0);
 }
 
-TEST(early_messages_of_another_program_are_found) {
+TEST(unexpected_messages_of_another_program_are_found) {
   Rig rig;
   EarlyMessages early;
   early.Keep(rig.Make(HeaderOf(1, 2, 9), 1));
@@ -124,7 +124,7 @@ TEST(early_messages_of_another_program_are_found) {
   CHECK(FindOther(early, 3, 1, 8) == nullptr);
 }
 
-TEST(early_messages_cost_the_same_however_many_are_kept) {
+TEST(unexpected_messages_have_constant_cost_per_message) {
   Rig rig;
   EarlyMessages early;
   constexpr uint64_t kMessages = 40000;
