@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -81,24 +82,31 @@ void Executor::MakeReady(Operation* op, TaskId task) {
   }
 }
 
+std::pair<bool, uint64_t> Executor::Turn(const Item& item) {
+  if (item.task == kCopyOperands) return {true, TurnOf(item.op->number, 0)};
+  if (item.task == kFill) return {true, TurnOf(item.op->number, std::numeric_limits<int32_t>::max())};
+  const PlannedTask& task = item.op->plan->tasks[item.task];
+  return {task.kind != TaskKind::kSend, TurnOf(item.op->number, task.lane)};
+}
+
+void Executor::Insert(Item item, std::deque<Item>* queue) {
+  const auto place = std::ranges::upper_bound(*queue, Turn(item), {}, Turn);
+  queue->insert(place, std::move(item));
+}
+
 void Executor::Queue(Item item, int64_t bytes) {
-  const auto sends = [](const Item& each) {
-    return each.task >= 0 && each.op->plan->tasks[each.task].kind == TaskKind::kSend;
-  };
   const Plan& plan = *item.op->plan;
   const bool is_slow = plan.codec != nullptr && plan.codec->traits().slow && item.task >= 0 &&
                        UsesCodec(plan.tasks[item.task]);
   const bool large = (bytes > kLargeBytes || is_slow) && !runs_large_inline_;
   std::deque<Item>& queue = large ? large_ : heavy_;
-  // Other ranks wait for sends. So a send (which gathers its pieces) goes before all computations, after earlier sends.
-  const auto place = sends(item) ? std::find_if_not(queue.begin(), queue.end(), sends) : queue.end();
-  queue.insert(place, std::move(item));
+  Insert(std::move(item), &queue);
   if (large || heavy_.size() > 1) listener_->OnBacklog(large);
 }
 
 void Executor::RunLargeInline() {
   runs_large_inline_ = true;
-  for (Item& item : std::exchange(large_, {})) heavy_.push_back(std::move(item));
+  for (Item& item : std::exchange(large_, {})) Insert(std::move(item), &heavy_);
 }
 
 std::vector<Piece> Executor::PiecesOf(const Operation& op, PartRange range) const {

@@ -11,6 +11,7 @@
 #include <deque>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "execution/library_path.h"
@@ -82,6 +83,11 @@ class Executor final {
 
   bool StartReady();
   void MakeReady(Operation* op, TaskId task);
+  // The order of queued items. A send (which gathers its pieces) goes first, because other ranks wait for it.
+  // Computations run lane by lane: so the first sends need not wait for the computations of all lanes, and a computation
+  // finds the results of the one before it in the cache.
+  static std::pair<bool, uint64_t> Turn(const Item& item);
+  static void Insert(Item item, std::deque<Item>* queue);   // in the order of turns, behind equal ones
   // Queues a computation on `bytes` for a thread without the lock.
   void Queue(Item item, int64_t bytes);
   void TaskStarted(Operation* op, TaskId task) {   // for the trace
@@ -119,7 +125,7 @@ class Executor final {
   TaskMemory memory_;
   Trace trace_;
   std::deque<Item> ready_;           // transfers and light computations
-  std::deque<Item> heavy_, large_;   // the other computations
+  std::deque<Item> heavy_, large_;   // the other computations, in the order of their turns
   uint64_t begun_ = 0;               // operations that have begun
   bool runs_large_inline_ = false;   // RunLargeInline was called
   std::vector<Operation*> failed_;   // failed operations whose transfers StartReady will cancel
