@@ -37,9 +37,9 @@ void Executor::Begin(Operation* op) {
   for (size_t i = 0; i < op->scratch.size(); ++i) op->scratch[i].uses_left = plan.scratch_uses[i];
   for (size_t i = 0; i < op->code.size(); ++i) op->code[i].uses_left = plan.code_uses[i];
   op->started.clear();
-  if (trace_.recording()) {
+  if (trace_.HasRoom()) {
     op->started.resize(count);
-    op->trace_number = trace_.NextOperation();
+    op->trace_number = trace_.Add(op->caller.row);
   }
   op->budget.Begin(plan);
   op->open_tasks = static_cast<int64_t>(count);
@@ -156,7 +156,6 @@ void Executor::StartSend(Operation* op, TaskId task) {
   header.destination = t.peer;
   header.tag = t.tag;
   header.lane = t.lane;
-  MessageKnown(op, task, header);
   std::vector<Piece> pieces;
   if (t.src_code >= 0) {
     const Operation::Block& block = op->code[t.src_code];
@@ -167,6 +166,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
     pieces = PiecesOf(*op, t.sources[0]);
   }
   header.payload_bytes = TotalBytes(pieces);
+  MessageKnown(op, task, header);
   CountSent(op, header.payload_bytes, process);
   if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
   ++op->in_flight;

@@ -107,7 +107,9 @@ class Executor final {
   void StartTasks(Operation* op);
   // Record for the trace: MessageKnown the message that a task sends or has received, Ended the end of a task.
   void MessageKnown(Operation* op, TaskId task, const Header& header) {
-    if (!op->started.empty()) op->started[task].message = MessageNumber(header);
+    if (op->started.empty()) return;
+    op->started[task].message = MessageNumber(header);
+    op->started[task].payload_bytes = header.payload_bytes;
   }
   void Ended(Operation* op, TaskId task);
   std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;

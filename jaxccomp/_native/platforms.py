@@ -59,6 +59,7 @@ TABLE = {platform.name: platform for platform in (CPU, CUDA)}
 # The FFI targets, and the type of the state that XLA keeps per call site.
 _TARGET = "jaxccomp_collective"
 _PASS_TARGET = "jaxccomp_pass"
+_COUNT_TARGET = "jaxccomp_count"
 _STATE_TYPE = "jaxccomp_call_site"
 
 _lock = threading.Lock()
@@ -85,6 +86,7 @@ def target(platform: Platform) -> str:
         jax.ffi.register_ffi_target(_TARGET, row["stages"], platform=platform.xla)
         if platform is CPU:
             jax.ffi.register_ffi_target(_PASS_TARGET, row["pass"], platform=platform.xla)
+            jax.ffi.register_ffi_target(_COUNT_TARGET, row["count"], platform=platform.xla)
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
             _jax.on_compiled(
@@ -100,6 +102,12 @@ def pass_target() -> str:
     """The FFI target on the CPU that returns its operands (`_api.overlap`)."""
     target(CPU)
     return _PASS_TARGET
+
+
+def count_target() -> str:
+    """The FFI target on the CPU that counts a call which XLA runs (`jaxccomp.stats`)."""
+    target(CPU)
+    return _COUNT_TARGET
 
 
 def register_targets() -> None:

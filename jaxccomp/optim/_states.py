@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _jax, errors
+from jaxccomp._api.arguments import check_dense
 from jaxccomp._api.error_feedback import flatten_residual, residual_dtype_of
 
 
@@ -203,6 +204,7 @@ def _axes(axis_name: Any) -> tuple[Any, ...]:
 
 
 def require_floating(name: str, params: Any) -> None:
+    check_dense(name, params)
     for leaf in jax.tree.leaves(params):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise errors.UnsupportedDTypeError(
