@@ -280,7 +280,7 @@ _TABLE = (
         "A folder in which this process writes flight-RANK.json, its last operations "
         "(jaxccomp.trace.flight), at its first failed operation and at each SIGUSR1. "
         "`python -m jaxccomp flight FOLDER` reads the files of all ranks. Empty: it writes none, "
-        "and leaves SIGUSR1 alone.",
+        "and does not handle SIGUSR1.",
         engine=True,
     ),
     Option(

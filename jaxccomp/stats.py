@@ -7,7 +7,6 @@ on CPUs, with the size of their operands: XLA tells neither their time nor the b
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
 import datetime
@@ -230,6 +229,8 @@ def _cells(row: LoggedCall) -> tuple[str, ...]:
 
 
 def _time(seconds: float) -> str:
+    if seconds >= 1000:
+        return f"{seconds:.0f} s"
     return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1e3:.3f} ms"
 
 
@@ -237,8 +238,8 @@ def get(wait: bool = False) -> Stats:
     """The statistics so far; empty before the first operation and without the engine.
 
     Args:
-      wait: wait first until operations that have been dispatched have ended: JAX dispatches
-        asynchronously, so the last ones may still run. Waits for all live arrays of this process.
+      wait: wait first until all computations of this thread, and the operations in progress, have
+        ended: JAX dispatches asynchronously, so the last ones may still run.
     """
     if not engine.available():
         return Stats({})
@@ -258,11 +259,9 @@ _POLL_SECONDS = 1e-3
 
 def _wait() -> None:
     """Wait for the results of dispatched programs, and for open operations."""
-    import jax  # not above: `import jaxccomp.stats` loads no JAX
+    from jaxccomp._native import platforms  # not above: `import jaxccomp.stats` loads no JAX
 
-    for array in jax.live_arrays():
-        with contextlib.suppress(Exception):  # it raises where the program uses the array
-            array.block_until_ready()
+    platforms.wait_for_computations()
     core, begun = engine.load(), time.monotonic_ns()
     while core.open_operations(begun):
         time.sleep(_POLL_SECONDS)

@@ -24,25 +24,37 @@ std::atomic<int> signal_event{-1};
 std::atomic<bool> signalled{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-void OnSignal(int) {
+// The handler before this one, such as MPICH's. Written once, before OnSignal can run.
+struct sigaction previous;
+
+void OnSignal(int number, siginfo_t* info, void* context) {
   const int kept = errno;
   signalled.store(true);
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(signal_event.load(), &one, sizeof(one));
   errno = kept;
+  if ((previous.sa_flags & SA_SIGINFO) != 0) {
+    previous.sa_sigaction(number, info, context);
+  } else if (previous.sa_handler != SIG_DFL) {
+    previous.sa_handler(number);
+  }
 }
 
-// Makes `event` readable at each SIGUSR1. False: the program or another engine of this process handles the signal.
+// Makes `event` readable at each SIGUSR1. False: the signal is ignored, or another engine of this process gets it.
 bool HandleSignal(int event) {
-  struct sigaction now;
-  if (sigaction(SIGUSR1, nullptr, &now) != 0) return false;
-  if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return false;
+  static bool installed = false;
+  if (installed) {
+    int none = -1;
+    return signal_event.compare_exchange_strong(none, event);
+  }
+  if (sigaction(SIGUSR1, nullptr, &previous) != 0) return false;
+  if ((previous.sa_flags & SA_SIGINFO) == 0 && previous.sa_handler == SIG_IGN) return false;
   signal_event.store(event);
   struct sigaction own = {};
-  own.sa_handler = OnSignal;
-  own.sa_flags = SA_RESTART;
+  own.sa_sigaction = OnSignal;
+  own.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&own.sa_mask);
-  return sigaction(SIGUSR1, &own, nullptr) == 0;
+  return installed = sigaction(SIGUSR1, &own, nullptr) == 0;
 }
 
 // Writes the file so that readers find the old or the whole new content. Returns the error; empty: none.
@@ -63,7 +75,7 @@ std::string WriteFile(const std::string& path, const std::string& content) {
 
 FlightWriter::~FlightWriter() {
   Stop();
-  // The handler may run at any time, so its descriptor stays open.
+  // The handler may still write to its descriptor, on another thread: leak that on purpose.
   if (event_ >= 0 && !handles_signal_) close(event_);
 }
 
@@ -142,6 +154,7 @@ void FlightWriter::Stop() {
   }
   Notify();
   thread_.join();
+  if (handles_signal_) signal_event.store(-1);
 }
 
 }  // namespace jaxccomp

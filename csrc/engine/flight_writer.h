@@ -21,7 +21,8 @@ class FlightWriter {
   FlightWriter& operator=(const FlightWriter&) = delete;
 
   // From now on, writes flight-RANK.json in this folder, which it creates; removes such a file of an earlier run. Empty:
-  // writes no file. The first call also handles SIGUSR1, if the signal has its default action. With the engine's lock.
+  // writes no file. The first call also handles SIGUSR1, in front of the program's or MPI's handler, which is still
+  // called. With the engine's lock.
   Status SetFolder(const std::string& folder);
   // The first call starts to write the file. `why`: the failure. With the engine's lock.
   void OnFailure(std::string_view why);

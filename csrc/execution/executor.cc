@@ -167,7 +167,7 @@ void Executor::StartSend(Operation* op, TaskId task) {
   }
   header.payload_bytes = TotalBytes(pieces);
   MessageKnown(op, task, header);
-  CountSent(op, header.payload_bytes, process);
+  CountSent(op, header.payload_bytes, t.bytes, process);
   if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
   ++op->in_flight;
   op->waiting[task] = 1;
@@ -175,10 +175,11 @@ void Executor::StartSend(Operation* op, TaskId task) {
   transport->Send(process, header, pieces, &op->transfers[task]);
 }
 
-void Executor::CountSent(Operation* op, int64_t bytes, int process) {
+void Executor::CountSent(Operation* op, int64_t bytes, int64_t raw_bytes, int process) {
   const int64_t remote = process == router_->process() ? 0 : bytes;
   CollectiveStats& stats = (*stats_)[op->header.collective];
   stats.sent_bytes += bytes;
+  stats.raw_bytes += raw_bytes;
   stats.remote_bytes += remote;
   op->caller.cost.sent_bytes += bytes;
   op->caller.cost.remote_bytes += remote;

@@ -89,7 +89,7 @@ class Executor final {
   }
   void TaskDone(Operation* op, TaskId task);
   void CheckOver(Operation* op);
-  void CountSent(Operation* op, int64_t bytes, int process);
+  void CountSent(Operation* op, int64_t bytes, int64_t raw_bytes, int process);
   void StartTask(Operation* op, TaskId task);
   void StartSend(Operation* op, TaskId task);
   // A send to this rank itself completes at once. A copy waits for the receive, which may come later in the program.

@@ -165,6 +165,7 @@ def check_state(name: str, kind: type, state: Any, updates: Any, axis_name: Any)
         shapes differ from the gradients', or whose type is the same on all ranks, as with
         ``in_specs=P()``.
     """
+    check_dense(name, updates)
     if not isinstance(state, kind):
         raise errors.InvalidArgumentError(
             f"{name}: the state must be a {kind.__name__}, which init(params) makes, not "

@@ -239,7 +239,7 @@ def event_of(task: Task, rank: int) -> dict[str, Any]:
 def _clock() -> str:
     """Identifies the kernel's boot and the time namespace, within which processes share a clock."""
     try:
-        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").readcheck_text().strip()
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/time')}"
     except OSError:
         return f"{platform.node()} process {os.getpid()}"

@@ -20,7 +20,8 @@ import patience  # noqa: E402
 folder, case = pathlib.Path(sys.argv[1]), sys.argv[2]
 world = jcc.init()
 step = jax.jit(lambda x: jcc.allreduce(x, op="mean", algorithm="one_shot"))
-step(jnp.ones(3)).block_until_ready()
+x = jnp.ones(3, jnp.float32)
+step(x).block_until_ready()
 files = [folder / f"flight-{rank}.json" for rank in range(world.size)]
 
 
@@ -41,15 +42,14 @@ if world.rank == 1:
     wait_for(*files)
     assert jcc.trace.flight().operations[0].status == "OK"
     if case == "signal":
-        step(jnp.ones(3)).block_until_ready()
+        step(x).block_until_ready()
 else:
     pids = folder / "pids"
     pids.mkdir(exist_ok=True)
     (pids / f"{world.rank}.part").write_text(str(os.getpid()))
-    result = step(jnp.ones(3))  # dispatched; the result comes with rank 1
     (pids / f"{world.rank}.part").rename(pids / str(world.rank))
     try:
-        result.block_until_ready()
+        step(x).block_until_ready()
         assert case == "signal"
     except Exception as error:
         assert case == "deadline" and jcc.errors.of(error) is not None, error

@@ -101,8 +101,8 @@ def test_the_log_fits_on_a_terminal(monkeypatch):
     monkeypatch.setattr(engine, "load", lambda: core)
     lines = str(stats.log()).splitlines()
     assert max(map(len, lines)) <= 100
-    assert "train.py:4711" in lines[2] and "reduce_scatterv" in lines[2] and "16384" in lines[2]
-    assert "100000000.000 s" in lines[3] and "b.py:1" in lines[4]
+    assert lines[2].startswith("a/l") and ":4711  reduce" in lines[2] and "16384" in lines[2]
+    assert "100000000 s" in lines[3] and "b.py:1" in lines[4]
 
 
 def test_logs_are_saved(log, tmp_path):

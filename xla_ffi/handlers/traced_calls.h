@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "execution/stats.h"
+#include "engine/measurements.h"
 #include "matching/call_log.h"
 
 namespace jaxccomp {

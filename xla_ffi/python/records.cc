@@ -25,6 +25,7 @@ py::dict GetStats() {
     row["value_bytes"] = s.value_bytes + t.value_bytes;
     row["sent_bytes"] = s.sent_bytes;
     row["remote_bytes"] = s.remote_bytes;
+    row["raw_bytes"] = s.raw_bytes;
     row["peak_bytes"] = s.peak_bytes;
     row["bound_bytes"] = s.bound_bytes;
     row["seconds"] = s.seconds;
