@@ -105,6 +105,8 @@ set(ENGINE_SOURCES
     csrc/engine/engine.cc
     csrc/engine/engine_impl.cc
     csrc/engine/failures.cc
+    csrc/engine/flight_recorder.cc
+    csrc/engine/flight_writer.cc
     csrc/engine/interrupt_watch.cc
     csrc/engine/library_operations.cc
     csrc/engine/measurements.cc
@@ -191,7 +193,8 @@ set(HANDLER_SOURCES
     xla_ffi/handlers/codec_handlers.cc
     xla_ffi/handlers/cpu_handlers.cc
     xla_ffi/handlers/cuda_devices.cc
-    xla_ffi/handlers/cuda_handlers.cc)
+    xla_ffi/handlers/cuda_handlers.cc
+    xla_ffi/handlers/traced_calls.cc)
 
 # The Python module.
 set(MODULE_SOURCES

@@ -303,6 +303,7 @@ def _from_mpi4py(comm: Any) -> Communicator:
 
 _lock = threading.RLock()
 _state: _world.World | None = None
+_given: dict[str, Any] = {}  # the arguments of the first `init`
 _forked = False  # whether this process was forked after its parent had joined
 
 
@@ -336,7 +337,7 @@ def init(
     With both ``jax.distributed`` and MPI, ranks are the ranks of the MPI world. With
     ``jax.distributed`` alone, processes meet over its key-value store, and values are sent over
     UCX. Call it after ``jax.distributed.initialize``, since it starts JAX's backend. A second call
-    returns at once.
+    returns at once; it raises an error if its arguments ask for another way to join.
 
     With ``coordinator``, processes need neither: each runs a JAX program of its own, and values
     are sent over UCX. Then any process may be lost, process 0 as well, and others may join later
@@ -368,15 +369,19 @@ def init(
 
     Raises:
       InvalidArgumentError: for an invalid coordinator, rank, size or secret.
-      InitializationError: when processes are missing, or mpi4py uses another MPI than the launcher.
+      InitializationError: when processes are missing, mpi4py uses another MPI than the launcher, or
+        this process has joined in another way already.
       EngineUnavailableError: when a launcher has started other processes but there is no MPI.
     """
-    global _state
+    global _state, _given
+    given = {"coordinator": coordinator, "rank": rank, "size": size, "join": join, "secret": secret}
+    mode = config.get("mpi") if mpi is None else mpi
+    if mode not in ("auto", "always", "never"):
+        raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
     with _lock:
-        if _state is None:
-            mode = config.get("mpi") if mpi is None else mpi
-            if mode not in ("auto", "always", "never"):
-                raise errors.unknown("value of mpi", mode, ("auto", "always", "never"))
+        if _state is not None:
+            _refuse_late(mpi, given)
+        else:
             default = config.get("init_timeout_seconds")
             timeout = default if timeout_seconds is None else timeout_seconds
             if config.get("check_launches"):
@@ -392,7 +397,24 @@ def init(
                 _state = _join.join(mode, timeout)
             # A program loaded from a cache is not traced: only the engine sees its communicator.
             _state.known(world())
+            _given = given | {"coordinator": coordinator}
         return world()
+
+
+def _refuse_late(mpi: str | None, given: dict[str, Any]) -> None:
+    """Raises if a later call of `init` asks for another way to join than the first one."""
+    other = {name: each for name, each in given.items() if each not in (None, _given.get(name))}
+    if mpi in ("always", "never") and (mpi == "always") != has_mpi():
+        other["mpi"] = mpi
+    if other:
+        shown = ", ".join(
+            f"{name}={'...' if name == 'secret' else repr(each)}" for name, each in other.items()
+        )
+        raise errors.InitializationError(
+            f"init({shown}) comes too late: this process has already joined {_joined().processes} "
+            f"process{'es' * (_joined().processes != 1)}, by an earlier init() or its first "
+            "operation. Call init() with these arguments before any operation."
+        )
 
 
 def _refuse_group(rank: int | None, size: int | None, join: str | None, secret: str | None) -> None:

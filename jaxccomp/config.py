@@ -274,6 +274,16 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "flight_folder",
+        str,
+        "",
+        "A folder in which this process writes flight-RANK.json, its last operations "
+        "(jaxccomp.trace.flight), at its first failed operation and at each SIGUSR1. "
+        "`python -m jaxccomp flight FOLDER` reads the files of all ranks. Empty: it writes none, "
+        "and does not handle SIGUSR1.",
+        engine=True,
+    ),
+    Option(
         "log",
         str,
         "warning",

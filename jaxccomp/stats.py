@@ -1,7 +1,8 @@
 """Statistics of this process's operations: bytes sent and time.
 
 `get` returns sums for each kind of operation, `log` a row for each call site. Both are local:
-neither communicates.
+neither communicates. Operations that run as ``jax.lax`` collectives (``backend="xla"``) are counted
+on CPUs, with the size of their operands: XLA tells neither their time nor the bytes that it sends.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import datetime
 import json
 import operator
 import os
+import time
 from collections.abc import Mapping
 
 from jaxccomp import errors
@@ -106,7 +108,8 @@ class LoggedCall:
       where: the line of the program, such as "train.py:41".
       communicator: its name; "" for a call along axes.
       ranks: the number of ranks.
-      backend: "native" (the engine) or "mpi".
+      backend: "native" (the engine), "mpi", or "xla" (``jax.lax``: only ``calls`` and
+        ``operand_bytes`` are known).
       algorithm: the algorithm of the last call.
       codec: a spec; "raw" for none.
       calls: completed calls, counted per device.
@@ -189,11 +192,21 @@ class CallLog:
     def __str__(self) -> str:
         if not self.rows:
             return "no calls"
-        lines = terminal.lines([_HEAD, *map(_cells, self.rows)])
+        # Two lines for each call site, so that they fit on a terminal.
+        calls = [_HEAD[:_SPLIT], *(_cells(row)[:_SPLIT] for row in self.rows)]
+        counts = [("", *_HEAD[_SPLIT:]), *(("", *_cells(row)[_SPLIT:]) for row in self.rows)]
+        pairs = zip(
+            terminal.lines(calls, width=_WIDTH),
+            terminal.lines(counts, "<" + ">" * len(_HEAD), width=_WIDTH),
+            strict=True,
+        )
+        lines = [line for pair in pairs for line in pair]
         since = datetime.datetime.fromtimestamp(self.since).isoformat(" ", "seconds")
         return "\n".join([*lines, f"since {since}"])
 
 
+_WIDTH = 100
+_SPLIT = 7  # cells on the first line
 _HEAD = (
     *("line", "operation", "ranks", "communicator", "backend", "algorithm", "codec", "calls"),
     *("operands", "sent", "received", "seconds", "waiting", "median", "max"),
@@ -216,13 +229,22 @@ def _cells(row: LoggedCall) -> tuple[str, ...]:
 
 
 def _time(seconds: float) -> str:
+    if seconds >= 1000:
+        return f"{seconds:.0f} s"
     return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1e3:.3f} ms"
 
 
-def get() -> Stats:
-    """The statistics so far; empty before the first operation and without the engine."""
+def get(wait: bool = False) -> Stats:
+    """The statistics so far; empty before the first operation and without the engine.
+
+    Args:
+      wait: wait first until all computations of this thread, and the operations in progress, have
+        ended: JAX dispatches asynchronously, so the last ones may still run.
+    """
     if not engine.available():
         return Stats({})
+    if wait:
+        _wait()
     fields = {field.name for field in dataclasses.fields(OperationStats)}
     return Stats(
         {
@@ -232,11 +254,24 @@ def get() -> Stats:
     )
 
 
+_POLL_SECONDS = 1e-3
+
+
+def _wait() -> None:
+    """Wait for the results of dispatched programs, and for open operations."""
+    from jaxccomp._native import platforms  # not above: `import jaxccomp.stats` loads no JAX
+
+    platforms.wait_for_computations()
+    core, begun = engine.load(), time.monotonic_ns()
+    while core.open_operations(begun):
+        time.sleep(_POLL_SECONDS)
+
+
 def log() -> CallLog:
     """A row for each call site that has run; empty before the first call and without the engine.
 
-    The cost per call is too small to measure. Collectives that run as ``jax.lax`` collectives
-    (``backend="xla"``) have no rows, since the engine does not run them.
+    The cost per call is too small to measure. Operations with ``backend="xla"`` are counted on
+    CPUs, at about a microsecond per call; their bytes sent and times are 0.
 
     Returns:
       The `CallLog` of this process so far, or since the last :func:`reset`.

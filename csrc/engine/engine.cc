@@ -93,6 +93,7 @@ void Engine::SetAbortHandler(std::function<void(const std::string&)> abort, std:
 
 Status Engine::SetOption(std::string_view name, std::string_view value) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
+  if (name == "flight_folder") return impl_->flight_writer_.SetFolder(std::string(value));
   Status status = jaxccomp::SetOption(&impl_->options_, name, value);
   impl_->OnOptions();
   if (status.ok() && name == "retain_memory" && impl_->options_.retain_memory &&

@@ -54,7 +54,9 @@ Engine::Impl::Impl(int process, int processes)
       messages_(&router_),
       workers_(kMaxWorkers),
       step_(&router_, &library_, &executor_),
-      failures_(&lock_, &registry_, &router_, &executor_, &matcher_, &messages_, &operations_),
+      flight_recorder_(&registry_, &router_, &operations_),
+      flight_writer_(&lock_, &flight_recorder_, &router_),
+      failures_(&lock_, &registry_, &router_, &executor_, &matcher_, &messages_, &operations_, &flight_writer_),
       point_to_point_(&options_, &router_, &executor_, &messages_, &operations_),
       deadlocks_(&lock_, &router_, &executor_, &messages_, &operations_, &workers_, &failures_),
       comparison_(&options_, &router_, &matcher_, &failures_, [this](Operation* op) { Begin(op); }),
@@ -67,7 +69,7 @@ Engine::Impl::Impl(int process, int processes)
       progress_(&lock_, &router_, &executor_, &library_, &operations_, &step_, &watchdog_),
       coders_(&lock_, &registry_, &executor_),
       membership_(&lock_, &registry_, &router_, &failures_, &progress_, &coders_),
-      measurements_(&lock_, &stats_, &calls_, &executor_.trace()),
+      measurements_(&lock_, &stats_, &calls_, &executor_.trace(), &operations_, &flight_recorder_),
       huge_pages_(options_.huge_pages),
       retain_memory_(options_.retain_memory) {
   WatchForks();
@@ -243,6 +245,8 @@ std::optional<Status> Engine::Impl::Start(CallSite& site, Call call,
   Result<Operation*> posted = Post(site, std::move(call));
   if (!posted.ok()) {
     RowOf(site)->counts.Add({}, true);
+    flight_recorder_.OnRefused(site.text, posted.status());
+    flight_writer_.OnFailure(posted.status().message());
     return posted.status();
   }
   Operation* const op = *posted;
@@ -332,6 +336,11 @@ void Engine::Impl::CountCall(Operation* op) {
   op->caller.row->counts.Add(op->caller.cost, op->failed());
 }
 
+void Engine::Impl::OnFailed(Operation* op) {
+  flight_recorder_.OnFailed(*op);
+  failures_.OnFailed(op);
+}
+
 void Engine::Impl::OnOver(Operation* op) {
   CollectiveStats& stats = stats_[op->header.collective];
   ++stats.calls;
@@ -340,6 +349,7 @@ void Engine::Impl::OnOver(Operation* op) {
   op->caller.cost.seconds = duration<double>(now - op->liveness.begun).count();
   stats.seconds += op->caller.cost.seconds;
   CountCall(op);
+  flight_recorder_.OnOver(*op, now);
   if (op->budget.peak_bytes() > stats.peak_bytes) {
     stats.peak_bytes = op->budget.peak_bytes();
     stats.bound_bytes = op->plan->limits.bound_bytes;
@@ -405,6 +415,7 @@ void Engine::Impl::Shutdown() {
   // Closing ends the last transfers and so the last operations.
   router_.Close(patience);
   lock.unlock();
+  flight_writer_.Stop();
   workers_.Stop();
 }
 

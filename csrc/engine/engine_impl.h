@@ -15,6 +15,8 @@
 #include "engine/engine.h"
 #include "engine/engine_lock.h"
 #include "engine/failures.h"
+#include "engine/flight_recorder.h"
+#include "engine/flight_writer.h"
 #include "engine/interrupt_watch.h"
 #include "engine/library_operations.h"
 #include "engine/measurements.h"
@@ -57,7 +59,7 @@ class Engine::Impl final : private Executor::Listener {
 
   // Executor::Listener
   void OnOver(Operation* op) override;
-  void OnFailed(Operation* op) override { failures_.OnFailed(op); }
+  void OnFailed(Operation* op) override;
   void OnBacklog(bool large) override { coders_.OnBacklog(large); }
 
   Result<Operation*> Post(CallSite& site, Call call);
@@ -91,6 +93,8 @@ class Engine::Impl final : private Executor::Listener {
   Operations operations_;
   Workers workers_;
   Progress step_;
+  FlightRecorder flight_recorder_;
+  FlightWriter flight_writer_;
   Failures failures_;
   PointToPoint point_to_point_;
   DeadlockDetector deadlocks_;

@@ -29,6 +29,7 @@ void Failures::OnFailed(Operation* op) {
   const int64_t run_id = op->call.run_id;
   if (!comm.remote && failed_runs_.Find(run_id) != nullptr) return;
   const Status why = op->status = {op->status.code(), *op->text + ": " + op->status.message()};
+  flight_writer_.OnFailure(why.message());
   if (comm.remote || op->launch == nullptr) Revoke(comm, why, true);
   FailRun(run_id, why);
 }
@@ -50,6 +51,7 @@ void Failures::FailRun(int64_t run_id, const Status& why) {
 
 void Failures::Revoke(Communicator& comm, const Status& why, bool tell) {
   if (!comm.revoked.ok()) return;
+  flight_writer_.OnFailure(why.message());   // first, because the file shows which operations were open
   comm.revoked = why;
   for (const auto& endpoint : comm.endpoints) {
     for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();   // the operations fail below

@@ -12,6 +12,7 @@
 
 #include "common/status.h"
 #include "engine/engine_lock.h"
+#include "engine/flight_writer.h"
 #include "engine/peers.h"
 #include "execution/executor.h"
 #include "execution/operations.h"
@@ -30,9 +31,9 @@ class Failures {
   static constexpr std::string_view kEndedProgram = " has ended its program";
 
   Failures(EngineLock* lock, Registry* registry, TransportRouter* router, Executor* executor, Matcher* matcher,
-           PointToPointMatching* messages, Operations* operations)
+           PointToPointMatching* messages, Operations* operations, FlightWriter* flight_writer)
       : lock_(*lock), registry_(*registry), router_(*router), executor_(*executor), matcher_(*matcher),
-        messages_(*messages), operations_(*operations) {}
+        messages_(*messages), operations_(*operations), flight_writer_(*flight_writer) {}
 
   // Spreads the failure of an operation. Breaks its communicator if some members are in other processes or if the
   // operation has no launch. Fails the launch's operations on communicators within this process. Does nothing if the
@@ -97,6 +98,7 @@ class Failures {
   Matcher& matcher_;
   PointToPointMatching& messages_;
   Operations& operations_;
+  FlightWriter& flight_writer_;
   Peers peers_;
   FailedRuns failed_runs_;
   bool announced_ = false;

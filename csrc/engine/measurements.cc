@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "engine/engine_lock.h"
+#include "engine/flight_recorder.h"
 
 namespace jaxccomp {
 
@@ -18,6 +19,18 @@ CallLog::Snapshot Measurements::GetCallLog() const {
   return calls_.Take();
 }
 
+int64_t Measurements::CountOpen(Trace::Clock::time_point time) const {
+  const Lock lock(lock_.mutex);
+  int64_t count = 0;
+  operations_.Each([&](const Operation& op) { count += !op.over() && op.liveness.begun < time; });
+  return count;
+}
+
+std::string Measurements::GetFlight() const {
+  const Lock lock(lock_.mutex);
+  return flight_recorder_.ToJson("");
+}
+
 void Measurements::ResetStats() {
   const Lock lock(lock_.mutex);
   stats_ = {};
@@ -29,7 +42,7 @@ Trace::Clock::time_point Measurements::StartTrace() {
   return trace_.Start();
 }
 
-std::vector<TraceEvent> Measurements::StopTrace() {
+Recording Measurements::StopTrace() {
   const Lock lock(lock_.mutex);
   return trace_.Stop();
 }

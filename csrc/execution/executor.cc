@@ -39,9 +39,9 @@ void Executor::Begin(Operation* op) {
   for (size_t i = 0; i < op->scratch.size(); ++i) op->scratch[i].uses_left = plan.scratch_uses[i];
   for (size_t i = 0; i < op->code.size(); ++i) op->code[i].uses_left = plan.code_uses[i];
   op->started.clear();
-  if (trace_.recording()) {
+  if (trace_.HasRoom()) {
     op->started.resize(count);
-    op->trace_number = trace_.NextOperation();
+    op->trace_number = trace_.Add(op->caller.row);
   }
   op->budget.Begin(plan);
   op->open_tasks = static_cast<int64_t>(count);
@@ -165,7 +165,6 @@ void Executor::StartSend(Operation* op, TaskId task) {
   header.destination = t.peer;
   header.tag = t.tag;
   header.turn = TurnOf(op->number, t.lane);
-  MessageKnown(op, task, header);
   std::vector<Piece> pieces;
   if (t.src_code >= 0) {
     const Operation::Block& block = op->code[t.src_code];
@@ -176,7 +175,8 @@ void Executor::StartSend(Operation* op, TaskId task) {
     pieces = PiecesOf(*op, t.sources[0]);
   }
   header.payload_bytes = TotalBytes(pieces);
-  CountSent(op, header.payload_bytes, process);
+  MessageKnown(op, task, header);
+  CountSent(op, header.payload_bytes, t.bytes, process);
   if (t.peer == op->endpoint->member) return SendCopy(op, task, header, pieces);
   ++op->in_flight;
   op->waiting[task] = 1;
@@ -184,10 +184,11 @@ void Executor::StartSend(Operation* op, TaskId task) {
   transport->Send(process, header, pieces, &op->transfers[task]);
 }
 
-void Executor::CountSent(Operation* op, int64_t bytes, int process) {
+void Executor::CountSent(Operation* op, int64_t bytes, int64_t raw_bytes, int process) {
   const int64_t remote = process == router_->process() ? 0 : bytes;
   CollectiveStats& stats = (*stats_)[op->header.collective];
   stats.sent_bytes += bytes;
+  stats.raw_bytes += raw_bytes;
   stats.remote_bytes += remote;
   op->caller.cost.sent_bytes += bytes;
   op->caller.cost.remote_bytes += remote;

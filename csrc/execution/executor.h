@@ -95,7 +95,7 @@ class Executor final {
   }
   void TaskDone(Operation* op, TaskId task);
   void CheckOver(Operation* op);
-  void CountSent(Operation* op, int64_t bytes, int process);
+  void CountSent(Operation* op, int64_t bytes, int64_t raw_bytes, int process);
   void StartTask(Operation* op, TaskId task);
   void StartSend(Operation* op, TaskId task);
   // A send to this rank itself completes at once. A copy waits for the receive, which may come later in the program.
@@ -113,7 +113,9 @@ class Executor final {
   void StartTasks(Operation* op);
   // Record for the trace: MessageKnown the message that a task sends or has received, Ended the end of a task.
   void MessageKnown(Operation* op, TaskId task, const Header& header) {
-    if (!op->started.empty()) op->started[task].message = MessageNumber(header);
+    if (op->started.empty()) return;
+    op->started[task].message = MessageNumber(header);
+    op->started[task].payload_bytes = header.payload_bytes;
   }
   void Ended(Operation* op, TaskId task);
   std::vector<Piece> PiecesOf(const Operation& op, PartRange range) const;

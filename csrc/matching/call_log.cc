@@ -18,7 +18,7 @@ std::shared_ptr<CallRow> MakeRow(const OpSpec& spec, const std::string& text) {
   row->codec = spec.codec;
   row->requested_algorithm = spec.algorithm;
   row->ranks = spec.group_size;
-  row->mpi = spec.mpi;
+  if (spec.mpi) row->backend = "mpi";
   row->text = text;
   return row;
 }

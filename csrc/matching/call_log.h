@@ -49,7 +49,7 @@ struct CallRow {
   int64_t root = -1;
   std::string shapes, where, communicator, codec, requested_algorithm;
   int64_t ranks = 0;
-  bool mpi = false;             // uses MPI's own collectives
+  std::string_view backend = "native";   // or "mpi", "xla"
   std::string text;             // OpSpec::ToString; empty: call sites beyond kMaxRows
   // Of the last call.
   std::string_view algorithm;

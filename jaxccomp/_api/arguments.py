@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 import re
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,8 @@ _SAME_EVERYWHERE = frozenset({"bcast", "allreduce", "allgather", "allgatherv"})
 
 def make_call(
     collective: str,
+    function: str = "",
+    /,
     *,
     axis_name: AxisName | None = None,
     comm: Communicator | None = None,
@@ -97,11 +100,15 @@ def make_call(
     has_ref: bool = False,
     **others: object,
 ) -> Call:
-    """Return the call that these arguments describe; raise if they are invalid."""
-    _refuse(collective, others)
+    """Return the call that these arguments describe; raise if they are invalid.
+
+    ``function``: the function that the program called, for errors; default: ``collective``.
+    """
+    name = function or collective
+    _refuse(name, others)
     if axis_name is not None and comm is not None:
         raise errors.InvalidArgumentError(
-            f"{collective}: give axis_name= (inside shard_map, pmap or vmap) or comm= (one process "
+            f"{name}: give axis_name= (inside shard_map, pmap or vmap) or comm= (one process "
             "per rank), not both."
         )
     backend = _backend(backend)
@@ -136,9 +143,10 @@ def make_call(
         axes: tuple[Hashable, ...] = ()
         groups, size = None, comm.size
     else:
-        axes = _axes(collective, axis_name)
+        axes = axes_of(name, axis_name)
         size = math.prod(_jax.axes_in_scope()[axis] for axis in axes)
-        groups, size = _groups(collective, axis_index_groups, size, op)
+        any_sizes = collective == "allreduce" and op in ("sum", "min", "max")
+        groups, size = _groups(name, axis_index_groups, size, any_sizes)
     return Call(
         collective,
         size,
@@ -288,6 +296,28 @@ def partner(
     return rank_in(collective, what, ranks, size)
 
 
+def check_dense(name: str, tree: Any) -> None:
+    """Raise for sparse arrays of `jax.experimental.sparse`: a reduction would add their indices.
+
+    Raises:
+      ArgumentTypeError: names the leaf, and what to reduce instead.
+    """
+    sparse = sys.modules.get("jax.experimental.sparse")
+    if sparse is None:  # then the program has no such arrays
+        return
+    leaves = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda leaf: isinstance(leaf, sparse.JAXSparse)
+    )[0]
+    for path, leaf in leaves:
+        if isinstance(leaf, sparse.JAXSparse):
+            what = f"leaf {jax.tree_util.keystr(path)}" if path else "the operand"
+            raise errors.ArgumentTypeError(
+                f"{name}: {what} is a sparse array ({type(leaf).__name__}), whose indices differ "
+                "between ranks and cannot be reduced. Reduce x.todense(); or gather the parts, "
+                "jaxccomp.allgather((x.data, x.indices)), and add them on each rank."
+            )
+
+
 def check_dtype(call: Call, dtype: Any) -> None:
     """Raise unless the reduction of ``call``, if any, is defined for ``dtype``."""
     op = call.reduce_op
@@ -318,39 +348,38 @@ def _reductions_of(dtype: Any) -> tuple[str, ...]:
     return ("sum", "mean", "prod", "min", "max")
 
 
-def _axes(collective: str, axis_name: AxisName) -> tuple[Hashable, ...]:
+def axes_of(name: str, axis_name: AxisName) -> tuple[Hashable, ...]:
+    """Return ``axis_name`` as a tuple; raise unless all of its axes are in scope."""
     axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     known = _jax.axes_in_scope()
     for axis in axes:
         if axis not in known:
             raise errors.UnknownAxisError(
-                f"{collective}: unknown axis {axis!r}; axes in scope: {errors.listed(known)}. "
+                f"{name}: unknown axis {axis!r}; axes in scope: {errors.listed(known)}. "
                 "axis_name= must name an axis of the surrounding jax.shard_map, jax.pmap or "
                 "jax.vmap(axis_name=...)."
             )
     if not axes or len(set(axes)) != len(axes):
         raise errors.InvalidArgumentError(
-            f"{collective}: axis_name must name one or more different axes, not {axis_name!r}."
+            f"{name}: axis_name must name one or more different axes, not {axis_name!r}."
         )
     return axes
 
 
 def _groups(
-    collective: str, groups: Groups | None, size: int, op: str | None
+    name: str, groups: Groups | None, size: int, any_sizes: bool
 ) -> tuple[tuple[tuple[int, ...], ...] | None, int]:
     if groups is None:
         return None, size
     table = tuple(tuple(operator.index(i) for i in group) for group in groups)
     if sorted(i for group in table for i in group) != list(range(size)):
         raise errors.InvalidArgumentError(
-            f"{collective}: axis_index_groups must name each index 0 to {size - 1} exactly once, "
+            f"{name}: axis_index_groups must name each index 0 to {size - 1} exactly once, "
             f"not {groups!r}."
         )
-    if len({len(group) for group in table}) > 1 and not (
-        collective == "allreduce" and op in ("sum", "min", "max")
-    ):
+    if len({len(group) for group in table}) > 1 and not any_sizes:
         raise errors.InvalidArgumentError(
-            f"{collective}: axis_index_groups must all have the same size, not {groups!r}."
+            f"{name}: axis_index_groups must all have the same size, not {groups!r}."
         )
     return table, len(table[0])
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxccomp import _jax, errors
-from jaxccomp._api.arguments import AxisName, Groups, make_call, rank_in
+from jaxccomp._api.arguments import AxisName, Groups, axes_of, make_call, rank_in
 from jaxccomp._api.options import How, parallel
 from jaxccomp._api.pytree import apply, as_array, is_float0, map_values
 from jaxccomp._primitives import wide_sums
@@ -119,6 +119,8 @@ def psum(
     leaves = jax.tree.leaves(x)
     if not any(_jax.is_tracer(leaf) or is_float0(leaf) for leaf in leaves):
         # jax.lax.psum multiplies constants by the axis size: no communication.
+        if names := tuple(axis for axis in names_of(axis_name) if not isinstance(axis, int)):
+            axes_of("psum", names)
         return jax.lax.psum(x, axis_name, axis_index_groups=axis_index_groups)
     x = map_values(lambda leaf: _counted(as_array("psum", leaf)), x)
     return _reduce("sum", jnp.sum, jax.lax.psum, x, axis_name, axis_index_groups, how)
@@ -229,7 +231,14 @@ def _reduce(
     if has_partial_sums(x):
         only_raw(of_jax.__name__, how)
         return of_jax(x, names, axis_index_groups=groups)
-    call = make_call("allreduce", axis_name=names, axis_index_groups=groups, op=op, **how)
+    call = make_call(
+        "allreduce",
+        of_jax.__name__,
+        axis_name=names,
+        axis_index_groups=groups,
+        op=op,
+        **how,
+    )
     return apply(call, x)
 
 

@@ -42,6 +42,8 @@ def apply(call: Call, tree: Any, *refs: Any) -> Any:
       The results; with feedback a pair of results and encoding errors, both like ``tree``; with a
       status a pair of results and status.
     """
+    if call.reduce_op:
+        arguments.check_dense(call.collective, tree)
     leaves, treedef = jax.tree.flatten(tree)
     pairs = [_to_wire(call, leaf) for leaf in leaves]
     shapes = [result_shape(call, wire.shape) for wire, _ in pairs]

@@ -96,7 +96,19 @@ def find_custom(codec: CodecLike) -> CustomCodec | None:
 
 
 def stage(name: str, **options: Any) -> Stage:
-    """Builds a stage: ``stage("int8", block=64)`` is ``"int8:block=64"``."""
+    """Builds a stage: ``stage("int8", block=64)`` is ``"int8:block=64"``.
+
+    Raises:
+      UnknownNameError: for an unknown codec or option.
+      InvalidArgumentError: for an invalid value.
+      EngineUnavailableError: for a codec whose library is not found.
+    """
+    made = _stage(name, options)
+    parse(made)
+    return made
+
+
+def _stage(name: str, options: Mapping[str, Any]) -> Stage:
     pairs = (
         (key, str(value).lower() if value is True or value is False else str(value))
         for key, value in options.items()
@@ -237,9 +249,24 @@ def _parse_text(text: str) -> CodecSpec:
     try:
         return CodecSpec(_split(engine.load().describe_codec(text)["spec"]))
     except ValueError as error:
-        raise errors.InvalidArgumentError(f"codec {text!r}: {error}.") from None
+        raise errors.InvalidArgumentError(_about(text, str(error))) from None
     except RuntimeError as error:
-        raise errors.EngineUnavailableError(f"codec {text!r}: {error}.") from None
+        raise errors.EngineUnavailableError(_about(text, str(error))) from None
+
+
+# How the engine's errors begin: the codec, or the stage of it that is meant.
+_NAMED = re.compile(r"codec '([^']*)'(: | )")
+
+
+def _about(text: str, error: str) -> str:
+    """Return an error of the engine with the spec as the program gives it, once."""
+    named = _NAMED.match(error)
+    if named is None:
+        return f"codec {text!r}: {error}."
+    what = error[named.end() :]
+    if named[2] == ": ":
+        return f"codec {text!r}: {what}."
+    return f"codec {text!r} {what}." if named[1] == text else f"codec {text!r}: {error}."
 
 
 def _stands_alone(text: str) -> errors.InvalidArgumentError:
@@ -286,7 +313,7 @@ def _parse_stage(part: str, text: str) -> Stage:
         if key in options:
             raise errors.InvalidArgumentError(f"codec {text!r}: key {key!r} is given twice.")
         options[key] = value
-    return stage(name.strip(), **options)
+    return _stage(name.strip(), options)
 
 
 def _check_names(each: Stage, text: str) -> None:

@@ -251,6 +251,19 @@ def lower_ffi(
     return results[first:]
 
 
+@uses("FFI calls")
+def lower_effect(ctx: Any, target: str, attributes: dict[str, Any]) -> None:
+    """Lower to a call of an FFI target without operands and results, beside other operations.
+
+    Emits nothing where such a call could fail or be lost: in an exported program, which may run
+    without the target, and if XLA partitions the program over some axes.
+    """
+    exported = getattr(ctx.module_context.lowering_parameters, "for_export", False)
+    if not exported and not is_partly_automatic(ctx):
+        alone = ctx.replace(avals_in=(), avals_out=())
+        lower_ffi(alone, target, (), attributes, alias="never", ordered=False)
+
+
 def _attribute(value: Any) -> Any:
     if isinstance(value, str):
         return ir.StringAttr.get(value)

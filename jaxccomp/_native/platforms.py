@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
 from typing import Any
 
 import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxccomp import _jax
 from jaxccomp._native import engine, launches
@@ -50,6 +53,38 @@ CUDA = Platform("cuda", "CUDA", 1 << 40)
 TABLE = {platform.name: platform for platform in (CPU, CUDA)}
 
 
+# --- Computations ---------------------------------------------------------------------------------
+
+
+def wait_for_computations() -> None:
+    """Wait until all computations of this thread on this process's devices have run.
+
+    Also waits for computations of other threads if the program still holds their results. Ignores
+    errors: the program gets them when it reads the results.
+    """
+    for platform in TABLE.values():
+        _wait_for(platform)
+
+
+def _wait_for(platform: Platform) -> None:
+    with contextlib.suppress(Exception):
+        devices = platform.local_devices()
+        # The program may have dropped results, so queue one more computation and wait for it. XLA
+        # runs a thread's computations for one device in order, and those for several devices in a
+        # separate order. Even a small computation never overtakes a non-empty queue.
+        for group in [[device] for device in devices] + ([devices] if len(devices) > 1 else []):
+            _run_last(group)
+        for array in jax.live_arrays(platform.name) if devices else ():
+            with contextlib.suppress(Exception):
+                array.block_until_ready()
+
+
+def _run_last(devices: list[Any]) -> None:
+    sharding = NamedSharding(Mesh(np.array(devices), "i"), PartitionSpec("i"))
+    values = jax.device_put(np.zeros(len(devices), np.int32), sharding)
+    jax.jit(lambda x: x + 1)(values).block_until_ready()
+
+
 # --- FFI targets ----------------------------------------------------------------------------------
 
 # The engine registers them with XLA once, when this process joins the others. Not earlier: if types
@@ -59,6 +94,7 @@ TABLE = {platform.name: platform for platform in (CPU, CUDA)}
 # The FFI targets, and the type of the state that XLA keeps per call site.
 _TARGET = "jaxccomp_collective"
 _PASS_TARGET = "jaxccomp_pass"
+_COUNT_TARGET = "jaxccomp_count"
 _STATE_TYPE = "jaxccomp_call_site"
 
 _lock = threading.Lock()
@@ -85,6 +121,7 @@ def target(platform: Platform) -> str:
         jax.ffi.register_ffi_target(_TARGET, row["stages"], platform=platform.xla)
         if platform is CPU:
             jax.ffi.register_ffi_target(_PASS_TARGET, row["pass"], platform=platform.xla)
+            jax.ffi.register_ffi_target(_COUNT_TARGET, row["count"], platform=platform.xla)
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
             _jax.on_compiled(
@@ -100,6 +137,12 @@ def pass_target() -> str:
     """The FFI target on the CPU that returns its operands (`_api.overlap`)."""
     target(CPU)
     return _PASS_TARGET
+
+
+def count_target() -> str:
+    """The FFI target on the CPU that counts a call which XLA runs (`jaxccomp.stats`)."""
+    target(CPU)
+    return _COUNT_TARGET
 
 
 def register_targets() -> None:

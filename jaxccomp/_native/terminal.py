@@ -10,12 +10,13 @@ from jaxccomp import errors
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
-def lines(rows: Sequence[Sequence[str]], align: str = "") -> list[str]:
+def lines(rows: Sequence[Sequence[str]], align: str = "", width: int | None = None) -> list[str]:
     """A line of text for each row; each column is as wide as its longest cell.
 
     Args:
       rows: cells; a row may have fewer cells than others.
       align: a letter for each column, ``<`` to the left (the default) or ``>`` to the right.
+      width: the maximum length of a line: the middle of the longest cells is then left out.
 
     Example:
       >>> lines([("codec", "ratio"), ("lossless", "1.2")], "<>")
@@ -23,10 +24,26 @@ def lines(rows: Sequence[Sequence[str]], align: str = "") -> list[str]:
     """
     count = max(map(len, rows), default=0)
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(count)]
+    if width is not None:
+        while sum(widths) + len(_GAP) * (count - 1) > width and max(widths) > _MIN_COLUMN:
+            widths[widths.index(max(widths))] -= 1
+        rows = [[_cut(cell, widths[i]) for i, cell in enumerate(row)] for row in rows]
     fill = [str.rjust if how == ">" else str.ljust for how in align.ljust(count)]
     return [
-        "  ".join(fill[i](cell, widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows
+        _GAP.join(fill[i](cell, widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows
     ]
+
+
+_GAP = "  "
+_MIN_COLUMN = 5
+
+
+def _cut(cell: str, width: int) -> str:
+    """Return a cell of at most ``width`` characters, with dots for its middle."""
+    if len(cell) <= width:
+        return cell
+    left = (width - 3) // 2
+    return f"{cell[:left]}...{cell[len(cell) - (width - 3 - left) :]}"
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:

@@ -176,10 +176,30 @@ def _emit_xla(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:
     """Emit collectives of jax.lax."""
     call = route.call
     route.record("xla")
+    _emit_count(ctx, route)
     find = cuda_codecs.find if cuda_codecs.usable(ctx) else traced_codecs.find_for
     return _jax.lower_traced(
         ctx, lambda *xs: collectives.run(call, xs, find), operands, ordered=call.ordered
     )
+
+
+def _emit_count(ctx: Any, route: Route) -> None:
+    """Emit a call that counts ``route`` for `jaxccomp.stats`, on CPUs."""
+    call = route.call
+    if _jax.platforms(ctx) != (CPU.name,) or not engine.available():
+        return
+    attributes = {
+        "collective": call.collective,
+        "reduce_op": call.reduce_op,
+        "root": call.root,
+        "codec": call.codec,
+        "communicator": call.comm.name if call.comm is not None else "",
+        "group_size": call.size,
+        "shapes": route.shapes,
+        "where": route.where,
+        "operand_bytes": sum(aval.size * aval.dtype.itemsize for aval in route.sent),
+    }
+    _jax.lower_effect(ctx, platforms.count_target(), attributes)
 
 
 def _emit_composed(ctx: Any, route: Route, operands: Sequence[Any]) -> Any:

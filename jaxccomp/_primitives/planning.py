@@ -319,10 +319,10 @@ _KEY = (
 
 
 def measured_rows() -> Mapping[Hashable, Mapping[str, Any]]:
-    """Return the engine's rows of timed call sites, by the keys of `measured_key_of`."""
+    """Return the rows of timed call sites, by the keys of `measured_key_of`."""
     if not engine.available():
         return {}
-    found = engine.load().call_log()[0]
+    found = [row for row in engine.load().call_log()[0] if row["backend"] != "xla"]  # not timed
     # If several rows have one key, keep the row with the most calls: it comes last.
     return {_key(row): row for row in sorted(found, key=lambda row: row["calls"])}
 

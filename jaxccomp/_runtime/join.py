@@ -171,4 +171,7 @@ def set_hosts(core: Any, state: World, rows: Sequence[peer_info.Row]) -> None:
 
 def _set_engine_option(core: Any, option: config.Option, value: Any) -> None:
     if option.engine:
-        core.set_option(option.name, option.text(value))
+        try:
+            core.set_option(option.name, option.text(value))
+        except ValueError as error:
+            raise errors.InvalidArgumentError(f"{error}.") from None

@@ -13,44 +13,10 @@ import threading
 import traceback
 from typing import Any
 
-import jax
-import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
 from jaxccomp import config
 from jaxccomp._native import engine, platforms
 from jaxccomp._runtime import mpi as _mpi
 from jaxccomp._runtime.world import World
-
-
-def wait_for_computations() -> None:
-    """Wait until all computations of this thread on this process's devices have run.
-
-    Also waits for computations of other threads if the program still holds their results. Ignores
-    errors: the program gets them when it reads the results.
-    """
-    for platform in platforms.TABLE.values():
-        _wait_for(platform)
-
-
-def _wait_for(platform: platforms.Platform) -> None:
-    with contextlib.suppress(Exception):
-        devices = platform.local_devices()
-        # The program may have dropped results, so queue one more computation and wait for it. XLA
-        # runs a thread's computations for one device in order, and those for several devices in a
-        # separate order. Even a small computation never overtakes a non-empty queue.
-        for group in [[device] for device in devices] + ([devices] if len(devices) > 1 else []):
-            _run_last(group)
-        for array in jax.live_arrays(platform.name) if devices else ():
-            with contextlib.suppress(Exception):
-                array.block_until_ready()
-
-
-def _run_last(devices: list[Any]) -> None:
-    sharding = NamedSharding(Mesh(np.array(devices), "i"), PartitionSpec("i"))
-    values = jax.device_put(np.zeros(len(devices), np.int32), sharding)
-    jax.jit(lambda x: x + 1)(values).block_until_ready()
-
 
 # --- Exit -----------------------------------------------------------------------------------------
 
@@ -112,7 +78,7 @@ def _leave() -> None:
         if failure:
             _announce_failure()
         elif _joined is not None and _joined.processes > 1:
-            wait_for_computations()
+            platforms.wait_for_computations()
     finally:
         dead = _dead()
         stop_engine()

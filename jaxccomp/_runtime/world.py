@@ -209,7 +209,9 @@ class World:
     def free(self, comm: Group) -> None:
         """Free ``comm``: its name, and its state in the engine."""
         if comm.name == NAME:
-            raise errors.CommunicatorError("the world cannot be freed.")
+            raise errors.CommunicatorError(
+                "the world cannot be freed; communicators of split() and duplicate() can."
+            )
         with self._lock:
             self._check_not_freed(comm)
             if comm.name in self._known and engine.available():

@@ -24,6 +24,7 @@ _COMMANDS = {
     "plan": "offline.Plan",
     "tune": "tune",
     "trace": "offline.Trace",
+    "flight": "offline.Flight",
 }
 
 

@@ -1,4 +1,4 @@
-"""Commands that start no ranks: schedule, simulate, plan, trace."""
+"""Commands that start no ranks: schedule, simulate, plan, trace, flight."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from jaxccomp._native import terminal
 from jaxccomp._native.terminal import parse_size
 from jaxccomp.bench import profile
 from jaxccomp.schedules import _cluster, _plans
+from jaxccomp.trace import _flight
 
 
 class Schedule:
@@ -187,4 +188,21 @@ class Trace:
     def run(arguments: argparse.Namespace) -> int:
         """Merges, and prints the clock offsets with their uncertainty."""
         print(traces.merge(arguments.output, *arguments.traces))
+        return 0
+
+
+class Flight:
+    """Says which rank waits for which, from files of the flight recorder (docs/debugging.md)."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """The command's arguments."""
+        parser.add_argument(
+            "folder", metavar="FOLDER", help="the folder that the option flight_folder has named"
+        )
+
+    @staticmethod
+    def run(arguments: argparse.Namespace) -> int:
+        """Prints the report."""
+        print(_flight.report(_flight.read_folder(arguments.folder)))
         return 0

@@ -20,9 +20,10 @@ from typing import IO
 
 from jaxccomp import errors
 from jaxccomp._runtime import environment
-from jaxccomp.launch import leftovers, lines, mpiexec, ports, signals, ssh
+from jaxccomp.launch import leftovers, lines, mpiexec, signals, ssh
 from jaxccomp.launch.placement import Settings
-from jaxccomp.launch.supervise import FROM_LAUNCHER
+from jaxccomp.launch.processes import reserved_port
+from jaxccomp.launch.supervise import FROM_LAUNCHER, RECORD
 
 TIMED_OUT = 124  # the exit status of `timeout`
 _LAST_LINES = 20
@@ -117,7 +118,7 @@ def _rendezvous(job: Job) -> Iterator[dict[str, str]]:
     found = {"JAXCCOMP_SECRET": secrets.token_hex(16), "JAXCCOMP_JOIN": "", ssh.COORDINATOR: ""}
     with contextlib.ExitStack() as stack:
         if not job.hosts:  # otherwise ssh.py sets it, with a port of the first host
-            found[ssh.COORDINATOR] = f"127.0.0.1:{stack.enter_context(ports.reserved())}"
+            found[ssh.COORDINATOR] = f"127.0.0.1:{stack.enter_context(reserved_port())}"
         yield found | {name: job.environment[name] for name in found if name in job.environment}
 
 
@@ -156,6 +157,9 @@ class _Run:
             self.logs = [stack.enter_context(file) for file in self._open_logs()]
             # SimpleQueue.put may interrupt a SimpleQueue.get of the same thread.
             stack.enter_context(signals.handled(lambda n: self.events.put(("signal", n))))
+            stack.enter_context(
+                signals.handled(lambda _: self.events.put(("record",)), (signal.SIGUSR1,))
+            )
             if number := signals.ended_by():
                 return _ended_by(number)
             self.process = subprocess.Popen(
@@ -284,6 +288,9 @@ class _Run:
             elif kind == "signal":
                 (number,) = values
                 self._end(_ended_by(number), number)
+            elif kind == "record":
+                for pid in self.pids:
+                    _send(pid, RECORD)
         return status
 
     def _look_at_shared_files(self) -> None:

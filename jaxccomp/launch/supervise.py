@@ -17,6 +17,8 @@ from jaxccomp.launch import gpus, leftovers, lines, placement, signals
 _GRACE_SECONDS = 3  # between a forwarded signal and SIGKILL
 _READ_SECONDS = 0.5  # to read the remaining output of an ended program
 FROM_LAUNCHER = signal.SIGUSR1  # the launcher sends it before a signal for all ranks
+# The launcher sends it when it receives SIGUSR1: the program gets SIGUSR1 if it handles the signal.
+RECORD = signal.SIGUSR2
 _OUT, _ERR = 1, 2
 _USAGE_STATUS = 2
 
@@ -94,6 +96,7 @@ class Program:
         for number in signals.ENDING:
             signal.signal(number, self._forward)
         signal.signal(FROM_LAUNCHER, self._expect)
+        signal.signal(RECORD, self._record)
         signal.signal(signal.SIGALRM, lambda *_: self._signal(signal.SIGKILL))
         self._process = subprocess.Popen(
             command,
@@ -126,6 +129,10 @@ class Program:
     def _expect(self, *_: object) -> None:
         self._with_all = True
 
+    def _record(self, *_: object) -> None:
+        if self._process is not None and _handles(self._process.pid, signal.SIGUSR1):
+            self._process.send_signal(signal.SIGUSR1)
+
     def _forward(self, number: int, _: object) -> None:
         self._asked = True
         self._signal(number)
@@ -140,6 +147,16 @@ class Program:
     def _copy(self, source: IO[bytes], to: int) -> None:
         for line in source:
             _write(to, lines.prefixed(self._rank, line))
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Return whether a process has a handler of the signal, instead of the default action."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            caught = next(line for line in file if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def _write(to: int, line: bytes) -> None:

@@ -66,7 +66,9 @@ def all_gather(
         )
     if to == "invarying" and axis_index_groups is not None:
         raise NotImplementedError('all_gather: to="invarying" does not go with axis_index_groups.')
-    call = make_call("allgather", axis_name=names, axis_index_groups=axis_index_groups, **how)
+    call = make_call(
+        "allgather", "all_gather", axis_name=names, axis_index_groups=axis_index_groups, **how
+    )
     call = call.replace(invariant=call.invariant and to == "invarying")
 
     def arrange(rows: Any) -> Any:
@@ -119,6 +121,7 @@ def psum_scatter(
         )
     call = make_call(
         "reduce_scatter",
+        "psum_scatter",
         axis_name=names,
         axis_index_groups=axis_index_groups,
         **how,
@@ -163,7 +166,9 @@ def all_to_all(
       >>> jaxccomp.lax.all_to_all(tokens, "experts", 0, 0, tiled=True)   # doctest: +SKIP
     """
     names = names_of(axis_name)
-    call = make_call("alltoall", axis_name=names, axis_index_groups=axis_index_groups, **how)
+    call = make_call(
+        "alltoall", "all_to_all", axis_name=names, axis_index_groups=axis_index_groups, **how
+    )
 
     def split(leaf: Any) -> Any:
         return blocks("all_to_all", as_array("all_to_all", leaf), split_axis, call.size, tiled)
@@ -199,7 +204,7 @@ def ppermute(
     Example:
       >>> jaxccomp.lax.ppermute(x, "data", [(0, 1), (1, 0)])             # doctest: +SKIP
     """
-    call = make_call("permute", axis_name=names_of(axis_name), **how)
+    call = make_call("permute", "ppermute", axis_name=names_of(axis_name), **how)
     pairs = [
         (rank_of(source, call.size), rank_of(destination, call.size))
         for source, destination in perm
@@ -248,9 +253,11 @@ def pbroadcast(
             )
         mine = jax.lax.axis_index(names) == source
         x = map_values(lambda leaf: jnp.where(mine, leaf, jnp.zeros_like(leaf)), x)
-        call = make_call("allreduce", axis_name=names, op="sum", **how)
+        call = make_call("allreduce", "pbroadcast", axis_name=names, op="sum", **how)
         return apply(call.replace(invariant=False), x)
-    call = make_call("bcast", axis_name=names, root=source, has_ref=ref is not None, **how)
+    call = make_call(
+        "bcast", "pbroadcast", axis_name=names, root=source, has_ref=ref is not None, **how
+    )
     return apply(call.replace(invariant=False), x, ref)
 
 
@@ -288,7 +295,7 @@ def ragged_all_to_all(
       ``output`` with the received rows written at their offsets.
     """
     options: Any = {"axis_name": names_of(axis_name), "axis_index_groups": axis_index_groups}
-    call = make_call("ragged_alltoall", **options, **how)
+    call = make_call("ragged_alltoall", "ragged_all_to_all", **options, **how)
     given = {
         "input_offsets": input_offsets,
         "send_sizes": send_sizes,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxccomp import _jax, errors
@@ -49,7 +50,7 @@ def data_parallel(
 
     Raises:
       InvalidArgumentError: for an axis that the mesh does not have; when called, for
-        ``batch_argnums`` out of range.
+        ``batch_argnums`` out of range, and for a batch that does not divide by the devices.
 
     Example:
       >>> step = jaxccomp.data_parallel(train_step, "data", mesh=mesh)     # doctest: +SKIP
@@ -68,6 +69,8 @@ def data_parallel(
         around = mesh if mesh is not None else jax.sharding.get_abstract_mesh()
         _check_axis(around, axis_name)
         split = {number % len(args) for number in numbers}
+        for number in sorted(split):
+            _check_divides(number, args[number], around.shape[axis_name])
         specs = tuple(
             PartitionSpec(axis_name) if i in split else PartitionSpec() for i in range(len(args))
         )
@@ -76,6 +79,17 @@ def data_parallel(
         )(*args)
 
     return spread
+
+
+def _check_divides(number: int, argument: Any, devices: int) -> None:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(argument)[0]:
+        shape = jnp.shape(leaf)
+        if not shape or shape[0] % devices:
+            raise errors.InvalidArgumentError(
+                f"data_parallel: argument {number} of the step is split along its first dimension "
+                f"over {devices} devices, but its leaf {jax.tree_util.keystr(path) or 'itself'} "
+                f"has the shape {list(shape)}. Pad it, or name other arguments by batch_argnums=."
+            )
 
 
 def _check_axis(mesh: Any, axis_name: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from jax.tree_util import keystr
 
 from jaxccomp import codecs, errors
+from jaxccomp._api.arguments import check_dense
 
 _MIN_FILL = 1 / 8  # fraction of bucket_bytes; smaller buckets are not sent alone
 
@@ -74,6 +75,7 @@ def plan(
       InvalidArgumentError: for a rule that matches no leaf.
       UnsupportedDTypeError: for a rule with a lossy codec that matches no floating leaf.
     """
+    check_dense("allreduce_gradients", tree)
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     paths = [keystr(path, simple=True, separator="/") for path, _ in leaves]
     sizes = [_bytes(leaf) for _, leaf in leaves]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import errors
-from jaxccomp._api.arguments import check_options
+from jaxccomp._api.arguments import check_dense, check_options
 from jaxccomp._api.error_feedback import check_residual_dtype, flatten_residual, whole_step
 from jaxccomp._api.options import Options, operation
 from jaxccomp.ops import allreduce
@@ -74,6 +74,7 @@ def powersgd(
         return rows * columns >= min_ratio * rank * (rows + columns)
 
     def init(params: Any) -> PowerSGDState:
+        check_dense("powersgd", params)
         leaves, treedef = jax.tree.flatten(params)
         split = [is_split(leaf) for leaf in leaves]
         keys = jax.random.split(jax.random.key(seed), max(1, len(leaves)))

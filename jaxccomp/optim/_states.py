@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxccomp import _jax, errors
+from jaxccomp._api.arguments import check_dense
 from jaxccomp._api.error_feedback import flatten_residual, residual_dtype_of
 
 
@@ -164,6 +165,7 @@ def check_state(name: str, kind: type, state: Any, updates: Any, axis_name: Any)
         shapes differ from the gradients', or whose type is the same on all ranks, as with
         ``in_specs=P()``.
     """
+    check_dense(name, updates)
     if not isinstance(state, kind):
         raise errors.InvalidArgumentError(
             f"{name}: the state must be a {kind.__name__}, which init(params) makes, not "
@@ -203,6 +205,7 @@ def _axes(axis_name: Any) -> tuple[Any, ...]:
 
 
 def require_floating(name: str, params: Any) -> None:
+    check_dense(name, params)
     for leaf in jax.tree.leaves(params):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise errors.UnsupportedDTypeError(

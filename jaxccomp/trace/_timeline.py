@@ -29,7 +29,7 @@ _COLUMNS = 72
 _SHADES = " .:-=+*#"
 # The format of the files, and its version.
 FORMAT = "jaxccomp.trace"
-VERSION = 1
+VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,9 @@ class Task:
       value_bytes: size of its raw values.
       message: of a transfer, the message's number: the same at both ends, and unique while both
         ranks record; 0 for computations.
+      payload_bytes: of a transfer, the encoded bytes that it moves; 0 for computations.
+      codec: the codec of the operation; "" for XLA's.
+      where: the line of the operation in the program, such as "train.py:41"; "" for XLA's.
     """
 
     begin: float
@@ -61,6 +64,9 @@ class Task:
     lane: int
     value_bytes: int
     message: int = 0
+    payload_bytes: int = 0
+    codec: str = ""
+    where: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +219,10 @@ def event_of(task: Task, rank: int) -> dict[str, Any]:
         "peer": task.peer,
         "bytes": task.value_bytes,
     }
+    if task.where or task.codec:
+        args |= {"codec": task.codec, "where": task.where}
     if task.message:
+        args["payload_bytes"] = task.payload_bytes
         args["message"] = f"{task.message:016x}"  # many JSON readers lack 64-bit integers
     return {
         "name": task.collective if task.operation < 0 else f"{task.kind} {task.lane}",
@@ -259,9 +268,9 @@ _SAVE = (
     "Give files that `Timeline.save` has written, within "
     "`with jaxccomp.trace.record() as timeline:`"
 )
-_MAX_INTEGER = 1 << 62  # nanoseconds, bytes
+MAX_INTEGER = 1 << 62  # nanoseconds, bytes
 _MAX_TEXT = 4096
-_MAX_RANKS = 1 << 24
+MAX_RANKS = 1 << 24
 _NUMBER = re.compile("[0-9a-f]{16}")
 
 
@@ -299,11 +308,11 @@ def _origin(about: Mapping[str, Any], place: str) -> Origin:
         field.name: about.get(field.name) for field in dataclasses.fields(Origin)
     }
     for name in ("host", "clock"):
-        _text(values, name, place)
-    _whole(values, "size", 1, _MAX_RANKS, place)
-    _whole(values, "rank", 0, values["size"] - 1, place)
+        check_text(values, name, place)
+    check_whole(values, "size", 1, MAX_RANKS, place)
+    check_whole(values, "rank", 0, values["size"] - 1, place)
     for name in ("begin_ns", "unix_ns"):
-        _whole(values, name, 0, _MAX_INTEGER, place)
+        check_whole(values, name, 0, MAX_INTEGER, place)
     return Origin(**values)
 
 
@@ -316,18 +325,22 @@ def _task(event: Any, place: str) -> Task:
         if (
             not isinstance(value, int | float)
             or isinstance(value, bool)
-            or not 0 <= value < _MAX_INTEGER
+            or not 0 <= value < MAX_INTEGER
             or not math.isfinite(value)
         ):
             raise errors.InvalidArgumentError(
                 f"{place}: {name} is a number of microseconds from 0 on, not {value!r:.40}."
             )
-    _text(event, "cat", place)
-    _whole(event, "tid", 0, len(KINDS) - 1, place)
-    _whole(args, "peer", -1, _MAX_RANKS, place)
-    _whole(args, "operation", -1, _MAX_INTEGER, place)
+    check_text(event, "cat", place)
+    check_whole(event, "tid", 0, len(KINDS) - 1, place)
+    check_whole(args, "peer", -1, MAX_RANKS, place)
+    check_whole(args, "operation", -1, MAX_INTEGER, place)
     for name in ("lane", "bytes"):
-        _whole(args, name, 0, _MAX_INTEGER, place)
+        check_whole(args, name, 0, MAX_INTEGER, place)
+    args = {"payload_bytes": 0, "codec": "", "where": ""} | args
+    check_whole(args, "payload_bytes", 0, MAX_INTEGER, place)
+    for name in ("codec", "where"):
+        check_text(args, name, place)
     message = args.get("message", "0" * 16)
     if not isinstance(message, str) or not _NUMBER.fullmatch(message):
         raise errors.InvalidArgumentError(
@@ -344,10 +357,14 @@ def _task(event: Any, place: str) -> Task:
         lane=args["lane"],
         value_bytes=args["bytes"],
         message=int(message, 16),
+        payload_bytes=args["payload_bytes"],
+        codec=args["codec"],
+        where=args["where"],
     )
 
 
-def _text(values: Mapping[str, Any], name: str, place: str) -> None:
+def check_text(values: Mapping[str, Any], name: str, place: str) -> None:
+    """Raise unless ``values[name]`` is a text of limited length; ``place`` is for the error."""
     value = values.get(name)
     if not isinstance(value, str) or len(value) > _MAX_TEXT:
         raise errors.InvalidArgumentError(
@@ -355,7 +372,8 @@ def _text(values: Mapping[str, Any], name: str, place: str) -> None:
         )
 
 
-def _whole(values: Mapping[str, Any], name: str, lower: int, upper: int, place: str) -> None:
+def check_whole(values: Mapping[str, Any], name: str, lower: int, upper: int, place: str) -> None:
+    """Raise unless ``values[name]`` is an integer within bounds; ``place`` is for the error."""
     value = values.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not lower <= value <= upper:
         raise errors.InvalidArgumentError(

@@ -495,6 +495,27 @@ def test_signals_reach_the_ranks(number, folder):
         ], out + err
 
 
+def test_ranks_that_handle_sigusr1_get_it(folder):
+    """The flight recorder handles it; the program of another rank would be ended."""
+    (folder / "waits.py").write_text(
+        "import os, signal, sys, time\n"
+        "from mpi4py import MPI\n"
+        "def handle(number, frame):\n"
+        "    print('handled', flush=True)\n"
+        "    sys.exit()\n"
+        "rank = MPI.COMM_WORLD.rank\n"
+        "signal.signal(signal.SIGUSR1, handle if rank == 0 else signal.SIG_DFL)\n"
+        "print('asleep', flush=True)\n"
+        "time.sleep(986 if rank == 0 else 3)\n"
+    )
+    process = start(folder, "run", "-n", 2, "waits.py")
+    asleep(process, 2)
+    process.send_signal(signal.SIGUSR1)
+    out, err = process.communicate(timeout=patience.seconds(STEP_SECONDS))
+    assert process.returncode == 0, err
+    assert re.findall(r"\[(\d)\] handled", out) == ["0"], out + err
+
+
 def test_ignored_signals_stay_ignored(folder):
     process = start(folder, "run", "-n", 1, "program.py", "sleep", ignored=signal.SIGHUP)
     asleep(process, 1)

@@ -53,7 +53,15 @@ def test_timeline_records_the_tasks_of_a_collective(tmp_path):
     merged = sum(each.value_bytes for each in timeline.tasks if each.kind == "merge")
     assert merged == 2 << 20  # each half once
     assert all(0 <= each.begin <= each.end for each in timeline.tasks)
+    sends = [each for each in timeline.tasks if each.kind == "send"]
+    received = sum(each.payload_bytes for each in timeline.tasks if each.kind == "recv")
+    assert 0 < sum(each.payload_bytes for each in sends) == received
+    assert sum(each.payload_bytes for each in sends) < sum(each.value_bytes for each in sends)
+    for each in timeline.tasks:
+        assert each.codec == "lossless" and each.where.startswith("test_trace.py:")
+        assert (each.payload_bytes > 0) == (each.kind in ("send", "recv"))
     timeline.save(tmp_path / "t.json")
+    assert _timeline.read(tmp_path / "t.json").tasks[0].codec == "lossless"
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert len(events) == len(jcc.trace.KINDS) + len(timeline.tasks)
 
@@ -85,3 +93,58 @@ def test_recording_ended_by_an_exception_keeps_earlier_tasks():
     with pytest.raises(ZeroDivisionError), jcc.trace.record() as timeline:
         _ = 1 / 0
     assert timeline.tasks == []
+
+
+def test_calls_that_xla_runs_are_counted():
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=P("i"), out_specs=P(), check_vma=False)
+    def step(x):
+        return jcc.allreduce(x, op="mean", codec="bf16", axis_name="i", backend="xla")
+
+    x = jnp.ones((8, 100), jnp.float32)
+    jcc.stats.reset()
+    for _ in range(3):
+        step(x)
+    found = jcc.stats.get(wait=True).operations["allreduce"]
+    assert (found.calls, found.value_bytes) == (6, 6 * x.nbytes // 2)  # on two devices
+    (row,) = jcc.stats.log().rows
+    assert (row.operation, row.reduce_op, row.backend) == ("allreduce", "mean", "xla")
+    assert (row.calls, row.failed, row.operand_bytes) == (6, 0, 6 * x.nbytes // 2)
+    assert (row.codec, row.operands, row.ranks) == ("bf16", "float32[4,100]", 2)
+    assert row.where.startswith("test_trace.py:") and row.seconds == 0
+    (explained,) = jcc.explain(step)(x).calls
+    assert explained.measured_calls == 0 and explained.measured_seconds is None
+    jcc.stats.reset()
+    assert jcc.stats.log().rows == ()
+
+
+def test_exported_programs_count_nothing():
+    """An exported program runs where this package is not loaded."""
+
+    def step(x):
+        return jcc.allreduce(x, axis_name="i", backend="xla")
+
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
+    mapped = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=P("i"), out_specs=P()))
+    exported = jax.export.export(mapped)(jnp.ones(4))
+    assert "jaxccomp" not in exported.mlir_module()
+    assert "jaxccomp_count" in mapped.lower(jnp.ones(4)).as_text()
+
+
+def test_statistics_wait_for_what_runs():
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
+    def step(x):
+        for _ in range(20):
+            x = jcc.allreduce(jnp.cumsum(x), op="mean", axis_name="i")
+        return x
+
+    x = jnp.ones(1 << 18, jnp.float32)
+    step(x).block_until_ready()
+    jcc.stats.reset()
+    step(x)
+    assert jcc.stats.get(wait=True).operations["allreduce"].calls == 40

@@ -10,7 +10,7 @@ from golden_errors import raises
 
 from jaxccomp import errors
 from jaxccomp._runtime import environment
-from jaxccomp.launch import gpus, lines, mpiexec, placement, ports
+from jaxccomp.launch import gpus, lines, mpiexec, placement, processes
 from jaxccomp.launch.gpus import Gpu
 
 NODES = {0: [0, 1, 2, 3, 8, 9, 10, 11], 1: [4, 5, 6, 7, 12, 13, 14, 15]}
@@ -254,7 +254,7 @@ def test_report_throughput_prints_one_parseable_line(capsys):
             lines.report_throughput(wrong)
 
 
-@pytest.mark.parametrize("module", [placement, lines, mpiexec, ports], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [placement, lines, mpiexec, processes], ids=lambda m: m.__name__)
 def test_docstring_examples_of_the_launcher_run(module):
     failed, tried = doctest.testmod(module)
     assert tried and not failed

@@ -117,7 +117,7 @@ def test_specs_are_parsed_and_checked_with_a_gpu(with_a_gpu):
     assert done.returncode == 0, done.stderr
     long, short, both, refused, pipeline = done.stdout.splitlines()
     assert (long, short) == ("nvcomp.lz4:chunk=131072", "nvcomp.ans")
-    check_text(refused, "'nvcomp.zstd'", "chunk=16384", "'65536', '131072'")
+    check_text(refused, "'nvcomp.zstd:chunk=16384'", "chunk=16384", "'65536', '131072'")
     assert both == "bf16|nvcomp.zstd"
     check_text(pipeline, "'nvcomp.ans|lossless'", "'nvcomp.ans'", "GPUs")
 

@@ -86,7 +86,7 @@ def test_unknown_keyword_of_an_operation_raises_and_suggests_a_name():
         jcc.allreduce(x, codecs="int8")
     with raises(jcc.errors.UnknownNameError, "bcast", "'algoritm'", "'algorithm'"):
         jcc.bcast(x, algoritm="ring")
-    with raises(jcc.errors.UnknownNameError, "allreduce", "'codecs'", "'codec'"):
+    with raises(jcc.errors.UnknownNameError, "psum", "'codecs'", "'codec'"):
         jax.vmap(lambda x: jcc.lax.psum(x, "i", codecs="int8"), axis_name="i")(x)
 
 

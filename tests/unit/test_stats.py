@@ -69,11 +69,40 @@ def test_log_without_the_engine_is_empty(monkeypatch):
 
 def test_log_lists_the_slowest_calls_first(log):
     assert [row.where for row in log.rows] == ["a.py:1", "b.py:2", "c.py:3"]
-    _, first, second, third, since = str(log).splitlines()
+    _, _, *rows, since = str(log).splitlines()
+    first, second, third = ("\n".join(rows[i : i + 2]) for i in (0, 2, 4))
     assert "2 (1 failed)" in first and "2.500 s" in first and "world" in first
     assert "1.000 ms" in second and "1 MiB" in second and "axes" in second
     assert third.split()[:3] == ["c.py:3", "allreduce", "sum"] and " mpi " in third
     assert since.startswith("since 2017-07-1")
+
+
+def test_log_text_has_at_most_100_columns(monkeypatch):
+    row = logged(
+        where="a/long/path/to/the/training/program/with/models/train.py:4711",
+        operation="reduce_scatterv",
+        reduce_op="mean",
+        communicator="world/members-0123abcd.all/of-the-third-stage",
+        ranks=16384,
+        algorithm="parameter_server:partitions=16,chunk=131072",
+        codec="int4:block=128,rounding=stochastic|zstd:level=19",
+        calls=10**9,
+        failed=10**9 - 1,
+        operand_bytes=10**15 + 1,
+        sent_bytes=10**15 + 1,
+        received_bytes=10**15 + 1,
+        seconds=1e8,
+        wait_seconds=1e8,
+        median_seconds=1e5,
+        max_seconds=1e5,
+    )
+    core = types.SimpleNamespace(call_log=lambda: ([row, logged(where="b.py:1")], 1.5e9))
+    monkeypatch.setattr(engine, "available", lambda: True)
+    monkeypatch.setattr(engine, "load", lambda: core)
+    lines = str(stats.log()).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[2].startswith("a/l") and ":4711  reduce" in lines[2] and "16384" in lines[2]
+    assert "100000000 s" in lines[3] and "b.py:1" in lines[4]
 
 
 def test_log_saves_json_and_csv(log, tmp_path):

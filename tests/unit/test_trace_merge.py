@@ -183,7 +183,7 @@ BAD = {
         changed(("otherData", "format"), "jaxccomp.trace.merged"),
         ("'jaxccomp.trace.merged'", "Timeline.save"),
     ),
-    "version": (changed(("otherData", "version"), 2), ("version 2", "1")),
+    "version": (changed(("otherData", "version"), 1), ("version 1", "version 2")),
     "rank": (changed(("otherData", "rank"), 2), ("rank", "0 to 1", "2")),
     "rank of another kind": (changed(("otherData", "rank"), True), ("rank", "True")),
     "size": (changed(("otherData", "size"), 1e9), ("size", "1 to 16777216")),
