@@ -19,8 +19,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from jaxccomp.launch import leftovers, lines, ports, signals
-from jaxccomp.launch.processes import Processes
+from jaxccomp.launch import leftovers, lines, signals
+from jaxccomp.launch.processes import Processes, reserved_port
 
 _GRACE_SECONDS = 5.0  # for ranks to end their programs
 _USAGE_STATUS = 2
@@ -40,7 +40,7 @@ def main() -> int:
         _tell(first, trouble=f"the folder of the program is not there: {error}")
         return _USAGE_STATUS
     server, client = _ends_of_connection()
-    with ports.reserved("") as port:
+    with reserved_port("") as port:
         _tell(first, server=server, client=client, port=port)
         last = next(messages, None)
         if last is None or "environment" not in last:  # the job ended before its ranks started

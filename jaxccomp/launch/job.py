@@ -20,7 +20,7 @@ from typing import IO
 
 from jaxccomp import errors
 from jaxccomp._runtime import environment
-from jaxccomp.launch import leftovers, lines, mpiexec, ports, signals, ssh
+from jaxccomp.launch import leftovers, lines, mpiexec, processes, signals, ssh
 from jaxccomp.launch.placement import Settings
 from jaxccomp.launch.supervise import FROM_LAUNCHER
 
@@ -31,7 +31,7 @@ _GRACE_SECONDS = 6.0  # a rank's program gets half of it
 _FIRST_LOOK_SECONDS = 0.2
 _LAST_LOOK_SECONDS = 2.0
 _START = str(pathlib.Path(__file__).with_name("start.py"))
-_PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
+PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
 
 Show = Callable[[int | None, str, bool], None]
 
@@ -117,7 +117,7 @@ def _rendezvous(job: Job) -> Iterator[dict[str, str]]:
     found = {"JAXCCOMP_SECRET": secrets.token_hex(16), "JAXCCOMP_JOIN": "", ssh.COORDINATOR: ""}
     with contextlib.ExitStack() as stack:
         if not job.hosts:  # otherwise ssh.py sets it, with a port of the first host
-            found[ssh.COORDINATOR] = f"127.0.0.1:{stack.enter_context(ports.reserved())}"
+            found[ssh.COORDINATOR] = f"127.0.0.1:{stack.enter_context(processes.reserved_port())}"
         yield found | {name: job.environment[name] for name in found if name in job.environment}
 
 
@@ -183,7 +183,7 @@ class _Run:
         job = self.job
         launcher = "0" if job.hosts else str(os.getpid())
         start_up = ["-IS", _START, "supervise", launcher, self.mark, job.settings.to_json()]
-        rank = [*start_up, job.python, _PROGRAM, *job.program]
+        rank = [*start_up, job.python, PROGRAM, *job.program]
         ranks, here = str(job.ranks), [sys.executable, "-IS", _START]
         if job.transport == "mpi":
             vendor = mpiexec.vendor(job.python)[0]

@@ -1,4 +1,4 @@
-"""Starts the ranks of one host without mpiexec.
+"""Starts the ranks of one host without mpiexec, and reserves a port where they meet.
 
 ``python -IS start.py processes N COMMAND ...`` replaces mpiexec: it sets each process's rank in its
 environment, forwards signals to all ranks, and returns the exit status of the first failed rank.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from jaxccomp.launch import lines, signals
 
@@ -82,3 +83,23 @@ class Processes:
 def _send(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(number)
+
+
+@contextlib.contextmanager
+def reserved_port(host: str = "127.0.0.1") -> Iterator[int]:
+    """Reserve a port for the length of a ``with`` block.
+
+    Otherwise the system may assign the port to a connection of another process before a rank
+    listens there. If a socket is bound to a port and does not listen, Linux never assigns the port
+    automatically, but lets a server with SO_REUSEADDR bind to it by number.
+
+    Example:
+      >>> with reserved_port() as port, socket.create_server(("127.0.0.1", port)) as server:
+      ...     server.getsockname()[1] == port
+      True
+    """
+    with socket.socket() as kept:
+        kept.bind((host, 0))
+        # After bind(): with this option, bind() could share a port that another process reserves.
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield kept.getsockname()[1]

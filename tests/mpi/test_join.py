@@ -13,7 +13,7 @@ from ucx import processes
 
 from jaxccomp._runtime import ucx
 from jaxccomp.bench import launch
-from jaxccomp.launch import ports
+from jaxccomp.launch.processes import reserved_port
 
 WORKER = str(pathlib.Path(__file__).with_name("join_worker.py"))
 
@@ -36,7 +36,7 @@ TOGETHER = [("groups,spaces,refusals,freed", 4)]
 def test_join(cases, ranks):
     with contextlib.ExitStack() as stack:
         needed = {"distributed": 1, "disagreement": 2}.get(cases, 0)
-        numbers = [str(stack.enter_context(ports.reserved())) for _ in range(needed)]
+        numbers = [str(stack.enter_context(reserved_port())) for _ in range(needed)]
         done = launch.run(ranks, [WORKER, cases, *numbers], timeout_seconds=patience.seconds(120))
     assert not done.error, done.output
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import patience
 
-from jaxccomp.launch import ports
+from jaxccomp.launch.processes import reserved_port
 
 # Time for the other processes to end after one has failed.
 GRACE_SECONDS = 20
@@ -23,7 +23,7 @@ _reserved = contextlib.ExitStack()  # until this process ends
 
 def free_port() -> int:
     """Reserve a port for the coordinator."""
-    return _reserved.enter_context(ports.reserved())
+    return _reserved.enter_context(reserved_port())
 
 
 def environment(rank: int, ranks: int, port: int) -> dict[str, str]:

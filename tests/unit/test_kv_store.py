@@ -12,7 +12,7 @@ from golden_errors import raises
 
 from jaxccomp import errors
 from jaxccomp._runtime import kv_store
-from jaxccomp.launch import ports
+from jaxccomp.launch.processes import reserved_port
 
 WORKER = pathlib.Path(__file__).with_name("kv_store_worker.py")
 
@@ -22,7 +22,7 @@ def run(case, ranks):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_COMM"))}
     # UCX may be installed.
     env |= {"JAX_PLATFORMS": "cpu", "JAXCCOMP_MPI": "never", "JAXCCOMP_TRANSPORT": "mpi"}
-    with ports.reserved() as port:
+    with reserved_port() as port:
         started = [
             subprocess.Popen(
                 [sys.executable, "-P", str(WORKER), case, *map(str, (rank, ranks, port))],

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from bench import contenders
 from jaxccomp._native import json_files
 from jaxccomp.bench import launch
-from jaxccomp.launch import ports
+from jaxccomp.launch.processes import reserved_port
 
 OPERATIONS = (
     "bcast",
@@ -142,7 +142,7 @@ def _add(results: Results, name: str, bind: str, outcomes: Mapping[Case, float |
 
 def _run_job(plan: Plan, name: str, cases: Sequence[Case], bind: str) -> dict[Case, float | str]:
     """Run one contender's job: for each case the slowest rank's median, or an error text."""
-    with ports.reserved() as port, tempfile.TemporaryDirectory() as folder:
+    with reserved_port() as port, tempfile.TemporaryDirectory() as folder:
         outcome = launch.run(
             plan.ranks,
             ["-P", _WORKER, name, folder, *(f"{op}:{size}" for op, size in cases)],

@@ -116,10 +116,10 @@ def join_distributed() -> None:
     import jax
     from mpi4py import MPI
 
-    from jaxccomp.launch import ports
+    from jaxccomp.launch.processes import reserved_port
 
     world = MPI.COMM_WORLD
-    with ports.reserved("") as port:
+    with reserved_port("") as port:
         place = f"{socket.gethostbyname(socket.gethostname())}:{port}"
         jax.distributed.initialize(world.bcast(place), world.size, world.rank)
 
