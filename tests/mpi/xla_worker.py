@@ -161,6 +161,53 @@ def differs():
     hears(jax.jit(lambda x: jnp.sum(x, axis=0), out_shardings=NamedSharding(mesh, P())), x)
 
 
+def kinds():
+    """One process gathers where the other one sums."""
+    mesh = Mesh(np.array(jax.devices()), ("x",))
+    x = put(np.ones((len(jax.devices()), 1000), np.float32), NamedSharding(mesh, P("x")))
+    of_one = [lambda x: jnp.sum(x, axis=0), lambda x: x + 1][int(PROCESS) % 2]
+    hears(jax.jit(of_one, out_shardings=NamedSharding(mesh, P())), x)
+
+
+def stopped():
+    """Process 1 computes, and is late for its deadline."""
+    program, x = summing()
+    program(x).block_until_ready()
+    if PROCESS == "1":
+        time.sleep(30)
+        os._exit(0)
+    hears(program, x)
+
+
+def unconnected():
+    """Without `import jaxccomp`, the first collective says what to do."""
+    assert "jaxccomp" not in sys.modules
+    hears(*summing())
+
+
+def late():
+    """`import jaxccomp` after the first collective."""
+    program, x = summing()
+    try:
+        program(x).block_until_ready()
+    except Exception as error:  # noqa: BLE001 - only its text is used
+        FOUND["before"] = str(error)
+    import jaxccomp  # noqa: F401
+
+    hears(program, x)
+
+
+def records():
+    """The engine's statistics have the operations."""
+    import jaxccomp
+
+    training()
+    FOUND.clear()
+    for row in jaxccomp.stats.log().rows:
+        name = " ".join([row.operation, row.operands, row.codec])
+        FOUND[name] = [row.calls, row.remote_bytes / max(row.operand_bytes, 1)]
+
+
 def large():
     """A block of 2 GiB: XLA's counts overflow."""
     mesh = Mesh(np.array(jax.devices()), ("x",))
