@@ -137,5 +137,9 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-if os.path.basename(os.environ.get("MPITRAMPOLINE_LIB", "")) == "libjaxccomp_xla.so":
-    import_module("jaxccomp._xla").activate()
+def _connect_xla() -> None:
+    if os.path.basename(os.environ.get("MPITRAMPOLINE_LIB", "")) == "libjaxccomp_xla.so":
+        import_module("jaxccomp._primitives.xla_collectives").activate()
+
+
+_connect_xla()

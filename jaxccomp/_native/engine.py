@@ -49,7 +49,7 @@ def _load() -> tuple[ModuleType | None, str]:
     return module, ""
 
 
-# The library behind jax_cpu_collectives_implementation=mpi (jaxccomp/_xla.py).
+# The library behind jax_cpu_collectives_implementation=mpi (_primitives/xla_collectives.py).
 XLA_LIBRARY = "libjaxccomp_xla.so"
 XLA_IMPLEMENTATION = "JAX_CPU_COLLECTIVES_IMPLEMENTATION"
 XLA_MPI = "MPITRAMPOLINE_LIB"

@@ -161,6 +161,14 @@ def differs():
     hears(jax.jit(lambda x: jnp.sum(x, axis=0), out_shardings=NamedSharding(mesh, P())), x)
 
 
+def fails():
+    """The program raises an error before it computes."""
+    try:
+        summing()[0](summing()[1])
+    except Exception as error:  # noqa: BLE001 - only its text is used
+        FOUND["error"] = str(error)
+
+
 def kinds():
     """One process gathers where the other one sums."""
     mesh = Mesh(np.array(jax.devices()), ("x",))
@@ -205,7 +213,8 @@ def records():
     FOUND.clear()
     for row in jaxccomp.stats.log().rows:
         name = " ".join([row.operation, row.operands, row.codec])
-        FOUND[name] = [row.calls, row.remote_bytes / max(row.operand_bytes, 1)]
+        ratio = row.remote_bytes / row.operand_bytes
+        FOUND[name] = {"ratio": ratio, "where": row.where, "calls": row.calls}
 
 
 def large():

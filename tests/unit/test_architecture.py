@@ -74,7 +74,7 @@ LAYERS = (
     {"_runtime"},
     {"_elastic"},
     {"comm", "codecs", "launch"},
-    {"_call", "_xla", "stats", "trace"},
+    {"_call", "stats", "trace"},
     {"_traced", "bench"},
     {"_primitives", "toolkit"},
     {"_api", "cli"},

@@ -24,11 +24,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from jaxccomp import _jax, comm, errors
-from jaxccomp._codecs import specs
+from jaxccomp import _jax, codecs, comm, errors
 from jaxccomp._native import engine
 from jaxccomp._native.platforms import CPU
-from jaxccomp._runtime import peer_info
 
 _MAX_COUNT = 2**31 - 1
 # Bytes of an element by XLA's dtype; of types that are not listed, the bits in the name tell.
@@ -100,12 +98,12 @@ def _parse_rule(text: str) -> Rule:
                 "such as 4096, 64KiB or 1MiB, and no space after >=."
             )
         size = int(found[1]) * _UNITS[found[2]]
-    spec = specs.parse(codec)
-    if specs.find_custom(spec) is not None or codec.startswith("auto"):
+    spec = codecs.parse(codec)
+    if codecs.find_custom(spec) is not None or codec.startswith("auto"):
         raise errors.InvalidArgumentError(
             f"the policy's rule {text!r}: {codec!r} is no codec of the engine."
         )
-    is_lossy = not all(specs.table()[stage.name].lossless for stage in spec.stages)
+    is_lossy = not codecs.is_lossless(spec)
     if dtype and operation not in _REDUCTIONS:
         raise errors.InvalidArgumentError(
             f"the policy's rule {text!r}: XLA names the dtype of "
@@ -134,7 +132,7 @@ def activate() -> None:
         if _is_active:
             return
         try:
-            engine.load().set_xla_policy(parse_policy(peer_info.xla_policy_text()))
+            engine.load().set_xla_policy(parse_policy(comm.xla_policy()))
             engine.load().attach_xla(os.environ[engine.XLA_MPI])
         except RuntimeError as error:
             raise errors.EngineUnavailableError(f"{error}.") from None
