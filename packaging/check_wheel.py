@@ -68,7 +68,9 @@ def _check_contents(path: pathlib.Path) -> None:
         native = [each for each in names if each.endswith(".so")]
         prefixes = ("jaxccomp/_core.", "jaxccomp/libjaxccomp_xla.so")
         assert len(native) == 2, native
-        assert all(name.startswith(each) for name, each in zip(sorted(native), prefixes)), native
+        assert all(
+            name.startswith(each) for name, each in zip(sorted(native), prefixes, strict=True)
+        )
         needed = ("jaxccomp/py.typed", "jaxccomp/_core.pyi")
     else:
         with tarfile.open(path) as archive:
