@@ -47,7 +47,9 @@ def run(processes, devices, program, environ=(), reverses=False):
             text=True,
             timeout=patience.seconds(SECONDS),
         )
-    found = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+    # mpiexec may join the lines of two processes.
+    lines = done.stdout.replace("}{", "}\n{").splitlines()
+    found = [json.loads(line) for line in lines if line[:1] == "{"]
     return done.returncode, found, done.stderr
 
 
