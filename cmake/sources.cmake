@@ -177,7 +177,13 @@ set(ENGINE_SOURCES
     csrc/transport/ucx/ucx_outgoing.cc
     csrc/transport/ucx/ucx_transport.cc
     csrc/transport/ucx/ucx_worker.cc
-    csrc/transport/transport_router.cc)
+    csrc/transport/transport_router.cc
+    csrc/xla_collectives/byte_codec.cc
+    csrc/xla_collectives/collectives.cc)
+
+# The library that jaxlib loads as an MPI. It needs no other source.
+set(XLA_LIBRARY_SOURCES
+    csrc/xla_collectives/library.cc)
 
 # Sources of the CUDA library that do not include CUDA's headers; the tests compile them, too.
 set(CUDA_LOGIC_SOURCES
@@ -208,4 +214,5 @@ set(MODULE_SOURCES
     xla_ffi/python/python_threads.cc
     xla_ffi/python/records.cc
     xla_ffi/python/schedules.cc
-    xla_ffi/python/ucx.cc)
+    xla_ffi/python/ucx.cc
+    xla_ffi/python/xla_collectives.cc)

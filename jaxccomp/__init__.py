@@ -11,9 +11,11 @@
   :mod:`jaxccomp.schedules`, :mod:`jaxccomp.plan`, :mod:`jaxccomp.errors`.
 
 ``import jaxccomp`` imports no other package, not even JAX: each name is imported on first use
-(PEP 562).
+(PEP 562). One exception: if the environment variable ``MPITRAMPOLINE_LIB`` names
+``libjaxccomp_xla.so``, it imports JAX and runs XLA's own collectives on the engine.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -133,3 +135,11 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+def _connect_xla() -> None:
+    if os.path.basename(os.environ.get("MPITRAMPOLINE_LIB", "")) == "libjaxccomp_xla.so":
+        import_module("jaxccomp._primitives.xla_collectives").activate()
+
+
+_connect_xla()

@@ -20,6 +20,7 @@ from jaxccomp import config, errors
 from jaxccomp._native import platforms
 from jaxccomp._runtime import join as _join
 from jaxccomp._runtime import mpi as _mpi
+from jaxccomp._runtime import peer_info
 from jaxccomp._runtime import world as _world
 
 __all__ = [
@@ -465,6 +466,11 @@ def resolve(comm: Communicator | None = None, *, only_meets: bool = False) -> Co
     if comm.size > 1 and not only_meets:
         state.require_reach()
     return comm
+
+
+def xla_policy() -> str:
+    """Return the rules of the option ``xla_policy``, which may name a file."""
+    return peer_info.xla_policy_text()
 
 
 def regrouped(comm: Communicator, processes: tuple[int, ...], epoch: str = "") -> Communicator:

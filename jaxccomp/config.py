@@ -284,6 +284,14 @@ _TABLE = (
         engine=True,
     ),
     Option(
+        "xla_policy",
+        str,
+        "",
+        "Codecs of the collectives that XLA adds to programs of jit with shardings: rules, or the "
+        "path of a file with rules (docs/xla.md). Empty: raw. The same on all ranks. Read when "
+        "jaxccomp is imported.",
+    ),
+    Option(
         "log",
         str,
         "warning",

@@ -66,7 +66,11 @@ def _check_contents(path: pathlib.Path) -> None:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
         native = [each for each in names if each.endswith(".so")]
-        assert len(native) == 1 and native[0].startswith("jaxccomp/_core."), native
+        prefixes = ("jaxccomp/_core.", "jaxccomp/libjaxccomp_xla.so")
+        assert len(native) == 2, native
+        assert all(
+            name.startswith(each) for name, each in zip(sorted(native), prefixes, strict=True)
+        )
         needed = ("jaxccomp/py.typed", "jaxccomp/_core.pyi")
     else:
         with tarfile.open(path) as archive:

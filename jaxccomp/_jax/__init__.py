@@ -48,10 +48,13 @@ from jaxccomp._jax.equations import (
 )
 from jaxccomp._jax.events import (
     Executed,
+    XlaCollective,
+    collectives_of,
     distributed_client,
     on_callback_error,
     on_compiled,
     on_loaded,
+    on_program,
     profiled,
     stored,
 )
@@ -110,6 +113,7 @@ __all__ = [
     "SHARD_MAP",
     "ShardMap",
     "WHILE",
+    "XlaCollective",
     "all_manual",
     "are_alike",
     "at_equation",
@@ -128,6 +132,7 @@ __all__ = [
     "checkpointed_of",
     "checks_varying",
     "collective_of",
+    "collectives_of",
     "depends_on_values",
     "device_count",
     "distributed_client",
@@ -153,6 +158,7 @@ __all__ = [
     "on_callback_error",
     "on_compiled",
     "on_loaded",
+    "on_program",
     "opened",
     "platforms",
     "profiled",

@@ -5,24 +5,31 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import glob
 import gzip
 import json
 import logging
+import math
+import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
+from jaxccomp import errors
 from jaxccomp._jax import internals
 from jaxccomp._jax.internals import uses
 
 callback = internals.module("jax._src.callback")
+compiler = internals.module("jax._src.compiler")
 debugging = internals.module("jax._src.debugging")
 dispatch = internals.module("jax._src.dispatch")
 distributed = internals.module("jax._src.distributed")
+hlo = internals.module("jaxlib._hlo")
 monitoring = internals.module("jax.monitoring")
 serialize_executable = internals.module("jax.experimental.serialize_executable")
 
@@ -104,6 +111,166 @@ def on_loaded(call: Callable[[str], object]) -> Stop:
 
     unpickler.persistent_load = load_and_report
     return stop
+
+
+def on_program(call: Callable[[Any, Sequence[Any]], object]) -> Stop:
+    """Call ``call`` after each compilation and each read of JAX's compilation cache.
+
+    It runs on the thread that compiles, before the program can run; its errors pass to the program.
+
+    Args:
+      call: gets the executable and its devices, in the order of the program's partitions.
+
+    Returns:
+      A function that ends the calls.
+
+    Raises:
+      JaxHookError: if JAX has no such step.
+    """
+    compiles = getattr(compiler, "compile_or_get_cached", None)
+    if compiles is None:
+        text = internals.text("compiled programs", "JAX has no compile_or_get_cached")
+        raise errors.JaxHookError(text)
+
+    @functools.wraps(compiles)
+    def compile_and_call(
+        backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        executable = compiles(backend, computation, devices, *args, **kwargs)
+        call(executable, list(devices.flat))
+        return executable
+
+    def stop() -> None:
+        compiler.compile_or_get_cached = compiles
+
+    compiler.compile_or_get_cached = compile_and_call
+    return stop
+
+
+@dataclasses.dataclass(frozen=True)
+class XlaCollective:
+    """A collective operation of a compiled program.
+
+    Attributes:
+      name: the operation in XLA's words, such as "all-reduce".
+      groups: the devices of each group, as indices into the program's devices.
+      values: dtype in XLA's words and number of elements of each result on a device.
+    """
+
+    name: str
+    groups: tuple[tuple[int, ...], ...]
+    values: tuple[tuple[str, int], ...]
+
+
+_COLLECTIVE = re.compile(
+    r"= (?P<shape>\(.*?\)|\S+) (?P<name>all-reduce|all-gather|reduce-scatter|all-to-all|"
+    r"collective-permute|collective-broadcast|ragged-all-to-all)(?:-start)?\("
+)
+_VALUE = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,]*)\]")
+# {{0,1},{2,3}}, or [2,2]<=[2,2]T(1,0), or mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}.
+_GROUPS = re.compile(
+    r"replica_groups=(\{[{}0-9, ]*\}|\[[0-9,]+\]<=\[[0-9,]+\](?:T\([0-9,]+\))?|"
+    r"mesh\[[^]]*\](?:, device_ids=\([^ ]*\))? \{[^}]*\})"
+)
+_IOTA = re.compile(r"\[(?P<shape>[0-9,]+)\]<=\[(?P<dims>[0-9,]+)\](?:T\((?P<order>[0-9,]+)\))?")
+_MESH = re.compile(
+    r"mesh\[(?P<axes>[^]]*)\](?:, device_ids=\((?:\[(?P<dims>[0-9,]+)\])?"
+    r"(?:T\((?P<order>[0-9,]+)\))?(?P<ids>[0-9,]*)\))? \{(?P<grouped>[^}]*)\}"
+)
+_AXIS = re.compile(
+    r"(?P<name>'[^']*'|[^=,:']+)(?:=(?P<length>[0-9]+)|:\((?P<before>[0-9]+)\)(?P<part>[0-9]+))?"
+)
+
+
+@uses("compiled programs")
+def collectives_of(executable: Any, device_count: int) -> list[XlaCollective]:
+    """Return the collectives of a compiled program with one replica, from XLA's text.
+
+    Args:
+      executable: the program.
+      device_count: the number of its devices.
+    """
+    everywhere = (tuple(range(device_count)),)
+    collectives = []
+    for module in executable.hlo_modules():
+        options = hlo.HloPrintOptions()
+        options.print_large_constants = False
+        options.print_metadata = False
+        options.print_backend_config = False
+        for line in module.to_string(options).splitlines():
+            found = _COLLECTIVE.search(line)
+            if found is None:
+                continue
+            # Without use_global_device_ids, groups of reductions and gathers are of replicas: one.
+            name = found["name"]
+            of_replicas = name in ("all-reduce", "all-gather", "reduce-scatter")
+            listed = _GROUPS.search(line)
+            groups = everywhere
+            if not of_replicas or "use_global_device_ids=true" in line:
+                if listed is not None:
+                    groups = _parse_groups(listed[1]) or everywhere
+                elif "replica_groups=" in line:
+                    raise ValueError(f"unknown replica groups in {line.strip()[:200]}")
+            values = tuple(
+                (dtype, math.prod(map(int, filter(None, dims.split(",")))))
+                for dtype, dims in _VALUE.findall(found["shape"])
+            )
+            collectives.append(XlaCollective(name, groups, values))
+    return collectives
+
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def _parse_groups(text: str) -> Groups:
+    """Parse XLA's text of replica groups, in one of its three forms (`_GROUPS`)."""
+    if text.startswith("{"):
+        listed = re.findall(r"\{([0-9, ]+)\}", text)
+        return tuple(tuple(map(int, each.split(","))) for each in listed)
+    if (iota := _IOTA.fullmatch(text)) is not None:
+        rows = _iota(iota["dims"], iota["order"]).reshape(_integers(iota["shape"]))
+        return tuple(tuple(map(int, row)) for row in rows)
+    mesh = _MESH.fullmatch(text)
+    if mesh is None:
+        raise ValueError(f"unknown replica groups {text[:200]}")
+    return _groups_of_mesh(mesh)
+
+
+def _groups_of_mesh(mesh: re.Match[str]) -> Groups:
+    """Return the groups along axes, or along parts of axes, of a mesh of devices.
+
+    The part ``x:(2)4`` of an axis x of length 16, as a mesh of 2 x 4 x 2, is its second axis.
+    """
+    lengths = {each["name"]: int(each["length"]) for each in _AXIS.finditer(mesh["axes"])}
+    names = list(lengths)
+    if mesh["ids"]:
+        devices = np.array(_integers(mesh["ids"]))
+    elif mesh["dims"]:
+        devices = _iota(mesh["dims"], mesh["order"])
+    else:
+        devices = np.arange(math.prod(lengths.values()))
+    found: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
+    for place, device in zip(np.ndindex(*lengths.values()), devices.flat, strict=True):
+        rest, position = list(place), []
+        for each in _AXIS.finditer(mesh["grouped"]):
+            axis = names.index(each["name"])
+            part = int(each["part"] or lengths[each["name"]])
+            stride = lengths[each["name"]] // (int(each["before"] or 1) * part)
+            position.append(place[axis] // stride % part)
+            rest[axis] -= position[-1] * stride
+        found.setdefault(tuple(rest), []).append((tuple(position), int(device)))
+    return tuple(tuple(device for _, device in sorted(group)) for group in found.values())
+
+
+def _integers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
+def _iota(dims: str, order: str | None) -> np.ndarray:
+    """Return 0, 1, ... as an array of these dimensions, transposed."""
+    shape = _integers(dims)
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    return numbers.transpose(_integers(order)) if order else numbers
 
 
 def _name_of_executable(executable: Any) -> str:

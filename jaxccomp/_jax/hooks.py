@@ -111,6 +111,7 @@ HOOKS = (
         "matching of calls in programs loaded from a file or cache",
         self_tests.loaded_executables,
     ),
+    Hook("compiled programs", "XLA's own collectives on the engine", self_tests.compiled_programs),
     Hook(
         "callback errors",
         "errors instead of waits for a device whose callback failed",

@@ -728,6 +728,20 @@ def loaded_executables() -> None:
     _expect_equal("the list of programs reported as loaded", heard, ["jit_jaxccomp_self_test"])
 
 
+def compiled_programs() -> None:
+    """Each compilation passes on its executable, whose text has the collectives."""
+    heard: list[tuple[Any, Sequence[Any]]] = []
+    stop = events.on_program(lambda executable, devices: heard.append((executable, devices)))
+    try:
+        _compiled()
+    finally:
+        stop()
+    _expect_equal("the number of compiled programs reported", len(heard), 1)
+    executable, devices = heard[0]
+    _expect_equal("the number of a program's devices", len(devices), 1)
+    _expect_equal("the list of its collectives", events.collectives_of(executable, 1), [])
+
+
 def callback_errors() -> None:
     """Exceptions in all three kinds of callbacks are reported."""
 

@@ -6,6 +6,7 @@ All other modules get the extension from here, so that ``import jaxccomp`` works
 from __future__ import annotations
 
 import importlib.util
+import pathlib
 import sys
 import threading
 from importlib.machinery import PathFinder
@@ -46,6 +47,22 @@ def _load() -> tuple[ModuleType | None, str]:
     for library, path in libraries.paths():
         module.add_library_path(library, path)
     return module, ""
+
+
+# The library behind jax_cpu_collectives_implementation=mpi (_primitives/xla_collectives.py).
+XLA_LIBRARY = "libjaxccomp_xla.so"
+XLA_IMPLEMENTATION = "JAX_CPU_COLLECTIVES_IMPLEMENTATION"
+XLA_MPI = "MPITRAMPOLINE_LIB"
+
+
+def xla_variables() -> dict[str, str]:
+    """The environment variables with which jaxlib loads the library of XLA's collectives.
+
+    Raises:
+      EngineUnavailableError: without the engine.
+    """
+    path = pathlib.Path(load().__file__ or "").with_name(XLA_LIBRARY)
+    return {XLA_IMPLEMENTATION: "mpi", XLA_MPI: str(path)}
 
 
 def available() -> bool:

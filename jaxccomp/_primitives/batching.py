@@ -24,7 +24,7 @@ from jaxccomp._call import (
     split_likes,
     split_references,
 )
-from jaxccomp._primitives.binding import bind
+from jaxccomp._primitives import bind
 from jaxccomp._traced import stacked
 
 Array = Any

@@ -18,7 +18,7 @@ from jax import lax
 
 from jaxccomp import codecs
 from jaxccomp._call import Call, result_shape, split_likes, split_references, with_likes
-from jaxccomp._primitives.binding import bind
+from jaxccomp._primitives import bind
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives
 from jaxccomp._traced.codecs import Codec

@@ -10,8 +10,7 @@ from jaxccomp import _jax, codecs, comm, errors
 from jaxccomp._call import Call, add_residuals, reduced_values, split_likes
 from jaxccomp._native import engine, launches, platforms
 from jaxccomp._native.platforms import CPU, CUDA, TABLE, Platform
-from jaxccomp._primitives import composed, extensions, on_cuda, planning, wide_sums
-from jaxccomp._primitives.binding import bind
+from jaxccomp._primitives import bind, composed, extensions, on_cuda, planning, wide_sums
 from jaxccomp._traced import codecs as traced_codecs
 from jaxccomp._traced import collectives, cuda_codecs
 

@@ -25,8 +25,7 @@ from jaxccomp._call import (
     split_references,
     with_likes,
 )
-from jaxccomp._primitives import batching, lowering, transpose
-from jaxccomp._primitives.binding import PRIMITIVES, bind
+from jaxccomp._primitives import PRIMITIVES, batching, bind, lowering, transpose
 
 Array = Any
 

@@ -16,8 +16,7 @@ from jax import lax
 
 from jaxccomp import _jax
 from jaxccomp._call import Call
-from jaxccomp._primitives import lowering
-from jaxccomp._primitives.binding import located
+from jaxccomp._primitives import located, lowering
 from jaxccomp._traced import stacked
 
 Array = Any

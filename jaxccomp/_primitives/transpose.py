@@ -17,7 +17,7 @@ from jax import lax
 from jaxccomp import _jax
 from jaxccomp._call import ANY_TAG, Call, rows, split_likes, with_likes
 from jaxccomp._native import algorithms
-from jaxccomp._primitives.binding import PRIMITIVES, bind
+from jaxccomp._primitives import PRIMITIVES, bind
 from jaxccomp._traced import stacked
 
 Array = Any

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxccomp import codecs
 from jaxccomp._call import Call, add_residuals, split_references
 from jaxccomp._native import algorithms, engine
-from jaxccomp._primitives.binding import bind
+from jaxccomp._primitives import bind
 from jaxccomp._traced import stacked
 from jaxccomp._traced.stacked import SUB_BYTE_INTEGERS as SUB_BYTE_INTEGERS
 from jaxccomp._traced.stacked import is_half

@@ -34,6 +34,7 @@ class Row(NamedTuple):
     profile_hash: int = 0
     plan: int = 0  # the same for its pinned plans
     plan_hash: int = 0
+    xla_policy: int = 0  # hash of the option's text
 
 
 def share_bytes(share: Share, own_bytes: bytes) -> list[bytes]:
@@ -69,7 +70,24 @@ def own(open_mpi: bool, files: Sequence[int] = ()) -> Row:
         *_pid(),
         config.choices("transport").index(config.get("transport")),
         *files,
+        xla_policy=zlib.crc32(xla_policy_text().encode()),
     )
+
+
+def xla_policy_text() -> str:
+    """Return the rules of the option ``xla_policy``, which may name a file.
+
+    Raises:
+      InvalidArgumentError: if the file cannot be read.
+    """
+    value: str = config.get("xla_policy")
+    if not os.path.isfile(value):
+        return value
+    try:
+        with open(value, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.InvalidArgumentError(f"the option xla_policy: {value}: {error}.") from None
 
 
 def call(share: Share, own_row: Row) -> list[Row]:
@@ -84,6 +102,12 @@ def call(share: Share, own_row: Row) -> list[Row]:
         raise errors.InitializationError(
             "the option mpi_unit_bytes must be the same on all ranks; by rank it is "
             f"{[row.unit_bytes for row in rows]}."
+        )
+    if len({row.xla_policy for row in rows}) > 1:
+        ranks = [rank for rank, row in enumerate(rows) if row.xla_policy != rows[0].xla_policy]
+        raise errors.InitializationError(
+            f"the option xla_policy must be the same on all ranks; ranks {ranks} have other rules "
+            "than rank 0. Give all of them the same --policy (or JAXCCOMP_XLA_POLICY)."
         )
     if len({row.transport for row in rows}) > 1:
         names = config.choices("transport")

@@ -71,7 +71,30 @@ def facts() -> dict[str, Any]:
         "codecs": [_codec_facts(info) for info in codecs.table().values()],
         "options": [_option_facts(each) for each in config.options()],
         "entry_points": loaded,
+        "xla_collectives": _xla_collectives(),
     }
+
+
+def _xla_collectives() -> dict[str, Any]:
+    """The variables of XLA's collectives on the engine, and what is wrong with their values."""
+    if not engine.available():
+        return {"variables": {}, "problem": "", "active": False}
+    needed = engine.xla_variables()
+    given = {name: os.environ.get(name, "") for name in needed}
+    library, problem = needed[engine.XLA_MPI], ""
+    is_ours = os.path.basename(given[engine.XLA_MPI]) == engine.XLA_LIBRARY
+    if not os.path.exists(library):
+        problem = f"there is no {library}, which belongs to the engine"
+    elif is_ours and not os.path.samefile(given[engine.XLA_MPI], library):
+        problem = (
+            f"{engine.XLA_MPI} names {given[engine.XLA_MPI]}, which is of another installation"
+        )
+    elif is_ours and given[engine.XLA_IMPLEMENTATION] != "mpi":
+        problem = f"JAX does not use {engine.XLA_LIBRARY}: {engine.XLA_IMPLEMENTATION} is not mpi"
+    elif given[engine.XLA_IMPLEMENTATION] == "mpi" and not given[engine.XLA_MPI]:
+        problem = f"{engine.XLA_IMPLEMENTATION}=mpi, and {engine.XLA_MPI} names no library: "
+        problem += "programs of jax.distributed end when JAX's backend starts"
+    return {"variables": needed, "problem": problem, "active": is_ours and not problem}
 
 
 @functools.cache
@@ -312,6 +335,9 @@ def _findings(known: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     elif libraries["UCX"]["missing"]:
         yield from of("MPI", "warning", "Without it and UCX, processes cannot exchange values.")
     yield from of("mpiexec", "warning", "Programs cannot be started as ranks of MPI.")
+    if problem := known["xla_collectives"]["problem"]:
+        pairs = " ".join(f"{name}={value}" for name, value in _variables(known))
+        yield _finding("warning", "XLA's collectives", f"{problem}.", f"set {pairs}")
     if environment["gpus"]["names"]:
         yield from of("libjaxccomp_cuda", "warning", "The engine cannot use the GPUs.")
         if note := libraries["libjaxccomp_cuda"]["note"]:
@@ -321,6 +347,10 @@ def _findings(known: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         if each["error"]:
             problem = f"{each['value']}, in {each['group']}, cannot be imported: {each['error']}"
             yield _finding("error", each["package"], problem, "update or remove that package")
+
+
+def _variables(known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return list(known["xla_collectives"]["variables"].items())
 
 
 def _finding(severity: str, name: str, problem: str, remedy: str) -> dict[str, str]:
@@ -359,6 +389,10 @@ def _sections(document: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str
     algorithms = document["collectives"].items()
     yield "algorithms", [(name, ", ".join(each)) for name, each in algorithms]
     yield "codecs", [(each["name"], _codec(each)) for each in document["codecs"]]
+    active = (
+        "on" if document["xla_collectives"]["active"] else "off; to run them on the engine, set"
+    )
+    yield "XLA's collectives", [("state", active), *_variables(document)]
     if added := document["entry_points"]:
         yield "entry points", [(each["package"], _entry_point(each)) for each in added]
     yield "options", [(each["name"], _option(each)) for each in document["options"]]

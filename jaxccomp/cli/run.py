@@ -10,14 +10,32 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Mapping
+from typing import NoReturn
 
 from jaxccomp import errors
+from jaxccomp._native import engine
 from jaxccomp.launch import gpus, job, lines, mpiexec, mps, placement, signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("-n", "--ranks", type=int, required=True, help="number of processes")
+    parser.add_argument(
+        "-n",
+        "--ranks",
+        type=int,
+        help="number of processes; with --xla, it may be missing",
+    )
+    parser.add_argument(
+        "--xla",
+        action="store_true",
+        help="run the collectives that XLA adds to programs of jit with shardings on the engine, "
+        "on CPUs; without -n, in this process, which another launcher has started",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="RULES",
+        help="with --xla: rules such as '* lossless', or a file with rules (docs/xla.md)",
+    )
     parser.add_argument(
         "--ranks-per-gpu",
         type=int,
@@ -87,6 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the job; returns the exit status of the first rank that failed."""
     _check(arguments)
+    if arguments.ranks is None:
+        _become_program(arguments)
     hosts = mpiexec.slots(_names(arguments.hosts) or _allocated_hosts(), arguments.ranks)
     if arguments.mps and hosts:
         raise errors.InvalidArgumentError(
@@ -116,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
             program=[*["-m"][: arguments.module], arguments.script, *arguments.arguments],
             settings=settings,
             hosts=hosts,
-            environment=_variables(arguments.env),
+            environment=_variables(arguments.env) | _xla_variables(arguments),
             timeout_seconds=arguments.timeout,
             transport=arguments.transport,
             log_dir=pathlib.Path(arguments.log_dir) if arguments.log_dir else None,
@@ -175,7 +195,14 @@ def _allocated_hosts(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    if arguments.ranks < 1:
+    if arguments.policy is not None and not arguments.xla:
+        raise errors.InvalidArgumentError("--policy is a setting of --xla: give --xla as well.")
+    if arguments.ranks is None and not arguments.xla:
+        raise errors.InvalidArgumentError(
+            "-n N is missing: the number of ranks to start. Only --xla runs the program in this "
+            "process, as a rank that another launcher has started."
+        )
+    if arguments.ranks is not None and arguments.ranks < 1:
         raise errors.InvalidArgumentError(f"-n must be at least 1, not {arguments.ranks}.")
     if arguments.timeout is not None and arguments.timeout <= 0:
         raise errors.InvalidArgumentError("--timeout must be positive.")
@@ -207,6 +234,21 @@ def _check_gpus(
                 "the CPU."
             )
     placement.ranks_per_gpu(settings, len(found.gpus), arguments.ranks)
+
+
+def _xla_variables(arguments: argparse.Namespace) -> dict[str, str]:
+    if not arguments.xla:
+        return {}
+    policy = {} if arguments.policy is None else {"JAXCCOMP_XLA_POLICY": arguments.policy}
+    return engine.xla_variables() | policy
+
+
+def _become_program(arguments: argparse.Namespace) -> NoReturn:
+    """Replace this process by the program, with the variables of --xla and --env."""
+    os.environ.update(_variables(arguments.env) | _xla_variables(arguments))
+    flags = ["-P"] if sys.flags.safe_path else []
+    program = [*["-m"][: arguments.module], arguments.script, *arguments.arguments]
+    os.execv(sys.executable, [sys.executable, *flags, job.PROGRAM, *program])
 
 
 def _names(text: str) -> list[str]:

@@ -32,7 +32,7 @@ _GRACE_SECONDS = 6.0  # a rank's program gets half of it
 _FIRST_LOOK_SECONDS = 0.2
 _LAST_LOOK_SECONDS = 2.0
 _START = str(pathlib.Path(__file__).with_name("start.py"))
-_PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
+PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
 
 Show = Callable[[int | None, str, bool], None]
 
@@ -187,7 +187,7 @@ class _Run:
         job = self.job
         launcher = "0" if job.hosts else str(os.getpid())
         start_up = ["-IS", _START, "supervise", launcher, self.mark, job.settings.to_json()]
-        rank = [*start_up, job.python, _PROGRAM, *job.program]
+        rank = [*start_up, job.python, PROGRAM, *job.program]
         ranks, here = str(job.ranks), [sys.executable, "-IS", _START]
         if job.transport == "mpi":
             vendor = mpiexec.vendor(job.python)[0]

@@ -28,6 +28,8 @@ def main() -> None:
         with open(script, "rb") as file:
             code = compile(file.read(), script, "exec")
         module.__file__ = script
+    if os.path.basename(os.environ.get("MPITRAMPOLINE_LIB", "")) == "libjaxccomp_xla.so":
+        import jaxccomp  # noqa: F401  (runs XLA's own collectives on the engine: jaxccomp/_primitives/xla_collectives.py)
     # Keep this module alive: its functions are called at the end.
     sys.modules["jaxccomp_program"] = sys.modules["__main__"]
     sys.modules["__main__"] = module

@@ -26,6 +26,7 @@ COMPONENTS = {
     "engine": {"common", "transport", "matching", "execution"},
     "cuda": {"common", "codec", "reduce", "collective", "matching", "engine"},
     "mpi_collectives": {"common", "transport", "reduce", "collective", "execution"},
+    "xla_collectives": {"common", "reduce", "codec", "collective", "matching", "engine"},
     "xla_ffi": {
         "common",
         "transport",
@@ -36,6 +37,7 @@ COMPONENTS = {
         "engine",
         "cuda",
         "mpi_collectives",
+        "xla_collectives",
     },
 }
 # The public headers of these components.
@@ -44,6 +46,7 @@ PUBLIC_HEADERS = {
     "engine": {"engine.h", "measurements.h", "membership.h"},
     "mpi_collectives": {"mpi_collectives.h"},
     "planner": {"price.h"},
+    "xla_collectives": {"collectives.h"},
 }
 # Implementations, and the components that may include them. All others include only the interface.
 IMPLEMENTATIONS = {

@@ -43,7 +43,8 @@ def test_doctor_prints_findings_then_facts(monkeypatch, capsys):
     assert lines[1].strip().startswith("-> pip install 'jax>=")
     assert re.fullmatch(r"JAX 0\.99\.0: (\d+) of \1 hooks work", lines[2])
     titles = [line for line in lines[3:] if line and not line.startswith(" ")]
-    sections = ["environment", "libraries", "backends", "algorithms", "codecs", "options"]
+    sections = ["environment", "libraries", "backends", "algorithms", "codecs"]
+    sections += ["XLA's collectives", "options"]
     assert [each for each in titles if each != "entry points"] == sections
 
 
@@ -54,7 +55,7 @@ def test_doctor_json_prints_one_document(monkeypatch, capsys):
     found = json.loads(capsys.readouterr().out)
     assert list(found) == [
         *("findings", "environment", "hooks", "libraries", "backends", "collectives", "codecs"),
-        *("options", "entry_points"),
+        *("options", "entry_points", "xla_collectives"),
     ]
     libraries = {each["name"]: each for each in found["libraries"]}
     assert libraries["engine"]["path"].endswith(".so") and not libraries["engine"]["missing"]
@@ -67,6 +68,30 @@ def test_doctor_json_prints_one_document(monkeypatch, capsys):
         *(7, "program"),
     )
     assert options["backend"]["source"] == "default"
+
+
+@pytest.mark.parametrize(
+    "given, fact",
+    [
+        ({}, ""),
+        ({"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi"}, "names no library"),
+        ({"MPITRAMPOLINE_LIB": "LIBRARY"}, "JAX_CPU_COLLECTIVES_IMPLEMENTATION is not mpi"),
+        (
+            {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi", "MPITRAMPOLINE_LIB": "LIBRARY"},
+            "on",
+        ),
+    ],
+)
+def test_doctor_checks_the_variables_of_xla_collectives(given, fact, monkeypatch):
+    needed = engine.xla_variables()
+    for name in needed:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value.replace("LIBRARY", needed["MPITRAMPOLINE_LIB"]))
+    found = doctor._xla_collectives()
+    assert found["variables"] == needed and list(needed.values())[0] == "mpi"
+    assert found["active"] == (fact == "on")
+    assert found["problem"] == "" if fact in ("", "on") else fact in found["problem"]
 
 
 def findings(monkeypatch, **changes):

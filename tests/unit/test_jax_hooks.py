@@ -141,6 +141,10 @@ REMOVALS = {
             patch, events, "serialize_executable", _JaxPjrtUnpickler=type("Renamed", (), {})
         ),
     ],
+    "compiled programs": [
+        lambda patch: change(patch, events, "compiler", compile_or_get_cached=_REMOVED),
+        lambda patch: change(patch, events, "hlo", HloPrintOptions=_REMOVED),
+    ],
     "callback errors": [
         lambda patch: change(patch, events, "callback", logger=logging.getLogger("renamed")),
         lambda patch: change(patch, events, "debugging", logger=_REMOVED),

@@ -34,14 +34,14 @@ constexpr size_t kMaxRecentErrors = 64;
 std::mutex recent_errors_mutex;
 std::deque<std::string> recent_errors;   // the latest first
 
-void Remember(const std::string& text) {
+}  // namespace
+
+void RememberError(const std::string& text) {
   const std::lock_guard<std::mutex> lock(recent_errors_mutex);
   std::erase(recent_errors, text);
   recent_errors.push_front(text);
   if (recent_errors.size() > kMaxRecentErrors) recent_errors.pop_back();
 }
-
-}  // namespace
 
 std::vector<std::string> RecentErrors() {
   const std::lock_guard<std::mutex> lock(recent_errors_mutex);
@@ -63,7 +63,7 @@ ffi::Error ToError(const Status& status) {
     case Code::kUnimplemented: code = ffi::ErrorCode::kUnimplemented; break;
     case Code::kInternal: break;
   }
-  Remember(status.message());
+  RememberError(status.message());
   return ffi::Error(code, status.message());
 }
 

@@ -27,6 +27,8 @@
 #include "python/records.h"
 #include "python/schedules.h"
 #include "python/ucx.h"
+#include "python/xla_collectives.h"
+#include "xla_collectives/collectives.h"
 
 namespace py = pybind11;
 
@@ -104,7 +106,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("codec_registrations", &CodecRegistrations);
   m.def("configure", [](int process, int processes) {
     Check(Engine::Configure(process, processes));
-    Engine::Get().SetCallsOneByOne(&HasOneThread);
+    Engine::Get().SetCallsOneByOne([] { return !HasXlaGroups() && HasOneThread(); });
   }, py::arg("process"), py::arg("processes"));
   m.def("set_devices", [](const std::vector<std::pair<int64_t, int>>& devices) {
     Engine::Get().membership().SetDevices(devices);
@@ -192,6 +194,7 @@ PYBIND11_MODULE(_core, m) {
   DefineRecords(m);
   DefineSchedules(m);
   DefineUcx(m);
+  DefineXlaCollectives(m);
   m.def("shutdown", [] {
     if (Engine::Find() != nullptr) Engine::Find()->Shutdown();
   }, py::call_guard<py::gil_scoped_release>());

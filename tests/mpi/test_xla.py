@@ -1,0 +1,137 @@
+"""XLA's own collectives on the engine, in programs of jit with shardings (docs/xla.md)."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import patience
+import pytest
+
+from jaxccomp._native import engine
+from jaxccomp.launch import mpiexec
+from jaxccomp.launch.processes import reserved_port
+
+WORKER = str(pathlib.Path(__file__).with_name("xla_worker.py"))
+SECONDS = 300
+GLOO = {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
+XLA = ("-m", "jaxccomp", "run", "--xla")
+
+# Gives each rank its number for jax.distributed, then becomes the program.
+IN_RANK = """
+import os, sys
+from jaxccomp._runtime import environment
+address, processes, devices, reverses, *program = sys.argv[1:]
+rank = environment.launcher().rank
+for name, value in os.environ.items():
+    if "{rank}" in value:
+        os.environ[name] = value.replace("{rank}", str(rank))
+process = int(processes) - 1 - rank if reverses == "True" else rank
+os.environ["XLA_WORKER"] = f"{address} {process} {processes} {devices}"
+os.execv(sys.executable, [sys.executable, "-P", *program])
+"""
+
+
+def run(processes, devices, program, environ=(), reverses=False):
+    """Run a program of jax.distributed under mpiexec.
+
+    Returns the exit status, the JSON objects that its processes have printed, and its errors.
+    """
+    with reserved_port() as port:
+        numbers = [f"127.0.0.1:{port}", *map(str, (processes, devices, reverses))]
+        done = subprocess.run(
+            mpiexec.command(processes, ["-P", "-c", IN_RANK, *numbers, *program]),
+            env=os.environ | mpiexec.allow_root() | {"JAX_PLATFORMS": "cpu"} | dict(environ),
+            capture_output=True,
+            text=True,
+            timeout=patience.seconds(SECONDS),
+        )
+    # mpiexec may join the lines of two processes.
+    lines = done.stdout.replace("}{", "}\n{").splitlines()
+    found = [json.loads(line) for line in lines if line[:1] == "{"]
+    return done.returncode, found, done.stderr
+
+
+def results(processes, devices, program, environ=(), reverses=False):
+    status, found, error = run(processes, devices, program, environ, reverses)
+    assert status == 0 and len(found) == processes, error
+    return sorted(found, key=json.dumps)
+
+
+@pytest.mark.parametrize(
+    "processes, devices, cases",
+    [
+        (2, 2, "resharding,reductions,training"),
+        (4, 1, "training"),
+        pytest.param(2, 1, "resharding,reductions,training", marks=pytest.mark.slow),
+        pytest.param(4, 1, "resharding,reductions", marks=pytest.mark.slow),
+    ],
+)
+def test_the_values_are_those_of_gloo(processes, devices, cases):
+    """Raw and with a lossless policy."""
+    expected = results(processes, devices, [WORKER, cases], GLOO)
+    assert results(processes, devices, [*XLA, WORKER, cases]) == expected
+    assert results(processes, devices, [*XLA, "--policy", "* lossless", WORKER, cases]) == expected
+
+
+def test_ranks_of_mpi_may_be_in_another_order_than_processes_of_jax():
+    program = [WORKER, "training"]
+    here = results(2, 2, [*XLA, *program], reverses=True)
+    assert here == results(2, 2, program, GLOO)
+
+
+def test_a_policy_compresses_and_stats_show_it():
+    rules = "allreduce float64 >=48KiB int8; allgather lossless"
+    for found in results(2, 2, [*XLA, "--policy", rules, WORKER, "records"]):
+        assert {name.rpartition(" ")[2] for name in found} == {"int8", "lossless", "raw"}, found
+        assert found["allreduce float64[8192] int8"]["ratio"] < 0.2
+        assert found["allreduce float64[4096] raw"]["ratio"] == 0.5
+        assert 1 < found["allgather float64[2048] lossless"]["ratio"] < 1.9
+        assert all(row["where"] == "jit with shardings" for row in found.values())
+
+
+@pytest.mark.parametrize(
+    "case, named",
+    [
+        ("raises", "ValueError: on purpose"),
+        ("exits", "process 1"),
+        ("differs", "float32[1008]"),
+        ("kinds", "allgather(float32[1000])"),
+        ("stopped", "waits for device 2048 (process 1)"),
+    ],
+)
+def test_every_rank_gets_a_named_error(case, named):
+    environ = {"JAXCCOMP_TIMEOUT_SECONDS": "5" if case == "stopped" else "60"}
+    status, found, error = run(2, 1, [*XLA, WORKER, case], environ)
+    assert status != 0, error
+    errors = [each for each in found if "error" in each]
+    assert errors and all(named in each["error"] for each in errors), (found, error)
+    assert all(each["seconds"] < patience.seconds(10) for each in errors), found
+
+
+def test_blocks_of_2_gib_are_refused_when_they_are_compiled():
+    for found in results(2, 1, [*XLA, WORKER, "large"]):
+        assert "2147483648 bytes" in found["error"] and "jaxccomp.lax" in found["error"]
+
+
+@pytest.mark.parametrize("case", ["unconnected", "late"])
+def test_a_program_without_the_import_says_what_to_do(case):
+    status, found, error = run(2, 1, [WORKER, case], engine.xla_variables())
+    assert status == 7 and found, error
+    for each in found:
+        assert "`import jaxccomp` before the first computation" in each["error"], each
+        assert case == "unconnected" or "has not been imported" in each["before"], each
+
+
+def test_ranks_with_other_policies_are_refused():
+    environ = {"JAXCCOMP_XLA_POLICY": "* >={rank}B lossless"}
+    status, found, error = run(2, 1, [*XLA, WORKER, "fails"], environ)
+    assert status == 0 and len(found) == 2, error
+    assert all("ranks [1] have other rules" in each["error"] for each in found), found
+
+
+def test_wrong_policies_end_the_program_at_its_start():
+    command = [sys.executable, "-P", *XLA, "--policy", "* int8", WORKER, "training"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience.seconds(60))
+    assert done.returncode != 0 and "'int8' is lossy" in done.stderr, done.stderr

@@ -1,0 +1,143 @@
+"""The library of XLA's own collectives, the groups of compiled programs, and policies."""
+
+import ctypes
+import mmap
+import pathlib
+import re
+import subprocess
+
+import jaxlib
+import pytest
+
+from jaxccomp import errors
+from jaxccomp._jax import events
+from jaxccomp._native import engine
+from jaxccomp._primitives import xla_collectives
+
+LIBRARY = engine.xla_variables()[engine.XLA_MPI]
+
+
+def symbols():
+    """Return the names that the library exports."""
+    command = ["nm", "-D", "--defined-only", "--format=posix", LIBRARY]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {line.split()[0] for line in listed.splitlines()}
+
+
+def test_the_library_has_the_names_that_jaxlib_asks_for():
+    """jaxlib ends the process if one is missing."""
+    found = set()
+    for path in pathlib.Path(jaxlib.__file__).parent.glob("*.so"):
+        with open(path, "rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            found |= {each.decode() for each in re.findall(rb"\0(MPIX?ABI_\w+)(?=\0)", data)}
+    assert len(found) > 500
+    assert found - symbols() == set()
+
+
+def test_the_library_is_no_mpi_and_needs_none():
+    assert not any(name.startswith(("MPI_", "PMPI_", "MPIX_")) for name in symbols())
+    needed = subprocess.run(["readelf", "-d", LIBRARY], capture_output=True, text=True).stdout
+    needed = set(re.findall(r"NEEDED.*\[(.*)\]", needed))
+    assert all(name.startswith(("libc.", "ld-linux", "libm.")) for name in needed), needed
+
+
+def error_of(library, code):
+    text, length = ctypes.create_string_buffer(1024), ctypes.c_int()
+    library.MPIABI_Error_string(code, text, ctypes.byref(length))
+    assert length.value == len(text.value)
+    return text.value.decode()
+
+
+def test_functions_that_xla_does_not_call_fail_with_their_name():
+    library = ctypes.CDLL(LIBRARY)
+    assert ctypes.c_int.in_dll(library, "mpiabi_version_major").value == 2
+    assert ctypes.c_int.in_dll(library, "mpiabi_version_minor").value == 10
+    for call, name in (
+        (library.MPIABI_Alltoall, "MPI_Alltoall"),
+        (library.MPIABI_File_open, "MPI_File_open"),
+        (library.MPIXABI_Query_cuda_support, "MPIX_Query_cuda_support"),
+    ):
+        assert f"jaxccomp has no {name}:" in error_of(library, call())
+
+
+def test_calls_after_finalize_succeed():
+    library = ctypes.CDLL(LIBRARY)
+    flag, comm = ctypes.c_int(), ctypes.c_size_t(3)
+    assert library.MPIABI_Finalize() == 0 == library.MPIABI_Finalize()
+    assert library.MPIABI_Finalized(ctypes.byref(flag)) == 0 and flag.value == 1
+    assert library.MPIABI_Comm_free(ctypes.byref(comm)) == 0 and comm.value == 0
+    assert library.MPIABI_Is_thread_main(ctypes.byref(flag)) == 0 and flag.value == 1
+
+
+def test_an_engine_of_another_build_is_refused():
+    library = ctypes.CDLL(LIBRARY)
+    library.jaxccomp_xla_attach.restype = ctypes.c_char_p
+    error = library.jaxccomp_xla_attach(None, b"0.0.1", ctypes.c_int64(88))
+    assert b"the engine is of another build" in error
+
+
+def test_a_library_that_jaxlib_has_not_loaded_is_named(monkeypatch, tmp_path):
+    path = tmp_path / engine.XLA_LIBRARY
+    monkeypatch.setenv(engine.XLA_MPI, str(path))
+    with pytest.raises(errors.EngineUnavailableError, match="before jaxlib is imported") as raised:
+        xla_collectives.activate()
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text, groups",
+    [
+        ("{{0,1},{2,3}}", ((0, 1), (2, 3))),
+        ("{}", ()),
+        ("[2,2]<=[4]", ((0, 1), (2, 3))),
+        ("[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
+        ("mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
+        ("mesh['a'=2,'b'=2] {'b','a'}", ((0, 2, 1, 3),)),
+        ("mesh['a'=8] {'a':(2)2}", ((0, 2), (1, 3), (4, 6), (5, 7))),
+        ("mesh['a'=8] {'a':(1)2,'a':(4)2}", ((0, 1, 4, 5), (2, 3, 6, 7))),
+        ("mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'a'}", ((0, 1), (2, 3))),
+        ("mesh['a'=2,'b'=2], device_ids=(0,2,1,3) {'a'}", ((0, 1), (2, 3))),
+        ("mesh[x=2,'y,z'=2] {'y,z'}", ((0, 1), (2, 3))),
+    ],
+)
+def test_groups_of_devices_are_read_from_programs(text, groups):
+    assert events._parse_groups(text) == groups
+
+
+def test_policies():
+    text = """
+    # gradients
+    allreduce float32 >=1MiB int8:block=64; reduce_scatter float64 bf16
+    allgather >=100 lossless  # weights
+    * zstd
+    """
+    assert xla_collectives.parse_policy(text) == [
+        ("allreduce", "float32", 1 << 20, "int8:block=64"),
+        ("reduce_scatter", "float64", 0, "bf16"),
+        ("allgather", "", 100, "lossless"),
+        ("*", "", 0, "zstd"),
+    ]
+    assert xla_collectives.parse_policy("") == []
+
+
+@pytest.mark.parametrize(
+    "rule, fact",
+    [
+        ("bcast lossless", "unknown operation in the policy's rule 'bcast lossless': 'bcast'"),
+        ("allreduce float33 int8", "'float33'; valid"),
+        ("allreduce float32", "unknown codec 'float32'"),
+        ("allreduce", "names no codec"),
+        ("allreduce float32 > 1MiB int8", "no space after >="),
+        ("allreduce float32 >=1MB int8", "such as 4096, 64KiB or 1MiB"),
+        ("allreduce int8", "name an operation ('allreduce', 'reduce_scatter') and a dtype"),
+        ("allreduce int32 int8", "is lossy"),
+        ("* int8", "is lossy"),
+        ("alltoall bf16", "is lossy"),
+        ("allgather float32 lossless", "omit float32"),
+        ("* auto", "is no codec of the engine"),
+    ],
+)
+def test_wrong_policies_name_what_is_allowed(rule, fact):
+    with pytest.raises(errors.InvalidArgumentError, match=re.escape(fact)):
+        xla_collectives.parse_policy(f"* raw; {rule}")
