@@ -51,11 +51,11 @@ class DeadlockDetector {
   void IfOneByOne(std::function<void()> then);
   WaitForEdge EdgeTowards(const Operation& op, int peer) const;
   void SendProbes(const Operation& op, bool alone);
-  // Whether this member has done its part of an operation of `peer` with that standing: it has taken the message of
-  // `peer`, or has sent one that had not arrived when `peer` made the standing. That message may still be in transit,
-  // or may have another tag.
+  // Whether this member has done its part of the operation of `peer` that `edge` describes: it has taken the message of
+  // `peer`, or has sent one that had not arrived when `peer` made the edge. That message may still be in transit, or may
+  // have another tag.
   bool HasServed(const Endpoint& endpoint, int peer, const WaitForEdge& edge) const;
-  // Whether an operation of `peer` with that standing can only continue after this member has called another operation.
+  // Whether the operation of `peer` that `edge` describes can only continue after this member has called another one.
   // Not the opposite of HasServed: both are false while the message of `peer` is in transit.
   bool Blocks(const Endpoint& endpoint, int peer, const WaitForEdge& edge) const;
   // Returns this member's operation that waits for `peer`, if no other operation is open here and Blocks is true.

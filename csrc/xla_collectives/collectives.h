@@ -3,7 +3,7 @@
 //
 // XLA makes a communicator for each group of devices and each of its local devices, by MPI_Comm_split with the first
 // device of the group as colour and the rank in the group as key. These two numbers do not tell the group. So Python,
-// which reads the groups from each compiled program, makes XLA ask for one group at a time (jaxccomp/_primitives/xla_collectives.py):
+// which reads the groups from each compiled program, makes XLA ask for one group at a time (_primitives/xla_collectives.py):
 // MakeGroup, a program with one allreduce over the group on this process's devices, EndGroup. In between, operations
 // on the group's communicators return at once. Every other split fails.
 //

@@ -77,7 +77,7 @@ void SetHandler() {
   CHECK(once);
 }
 
-TEST(flight_has_the_operations_that_have_ended) {
+TEST(flight_lists_ended_operations) {
   Team team(Style::kProcesses, 2);
   Team::Program program = team.Compile({SpecOf(Collective::kAllreduce, 100)});
   team.OnRanks([&](int rank) {
@@ -98,7 +98,7 @@ TEST(flight_has_the_operations_that_have_ended) {
   CHECK_EQ(match(FlightOf(team, 0)), match(FlightOf(team, 1)));
 }
 
-TEST(flight_has_only_the_last_operations) {
+TEST(flight_keeps_only_the_latest_operations) {
   Team team(Style::kDevices, 1);
   Team::Program program = team.Compile({SpecOf(Collective::kAllreduce, 100), SpecOf(Collective::kAllgather, 100)});
   Values values;
@@ -189,7 +189,7 @@ TEST(flight_is_written_on_a_signal) {
   team.SetOption("flight_folder", "");
 }
 
-TEST(flight_refuses_a_folder_that_cannot_be_made) {
+TEST(flight_refuses_a_folder_that_cannot_be_created) {
   Folder folder("file");
   std::ofstream(folder.path()) << "a file";
   Team team(Style::kDevices, 1);

@@ -41,7 +41,7 @@ Status Decoded(const Codec& codec, const Bytes& code, Bytes* bytes) {
   return codec.Decode(DType::kOpaque8, code, bytes->data(), std::ssize(*bytes), CodingContext(workspace));
 }
 
-TEST(byte_codec_finds_the_type_of_values) {
+TEST(byte_codec_chooses_the_dtype_with_the_shortest_encoding) {
   for (const char* spec : {"lossless", "zstd:shuffle=byte"}) {
     const auto typed = LookupCodec(spec);
     if (!typed.ok()) continue;   // without the library
@@ -64,7 +64,7 @@ TEST(byte_codec_finds_the_type_of_values) {
   }
 }
 
-TEST(byte_codec_keeps_bytes_of_every_length) {
+TEST(byte_codec_restores_bytes_of_every_length) {
   const std::shared_ptr<const Codec> codec = MakeByteCodec(*LookupCodec("lossless"));
   const Bytes values = Weights<double>(2000);
   for (size_t length = 0; length < 200; ++length) {
@@ -79,7 +79,7 @@ TEST(byte_codec_keeps_bytes_of_every_length) {
   }
 }
 
-TEST(byte_codec_refuses_what_is_no_encoding) {
+TEST(byte_codec_decoder_refuses_invalid_bytes) {
   const std::shared_ptr<const Codec> codec = MakeByteCodec(*LookupCodec("lossless"));
   const Bytes bytes = Weights<float>(3000);
   const Bytes code = *Encoded(*codec, DType::kOpaque8, bytes);
@@ -92,7 +92,7 @@ TEST(byte_codec_refuses_what_is_no_encoding) {
   CHECK(!Decoded(*codec, other, &decoded).ok());
 }
 
-TEST(xla_splits_only_the_group_that_is_made) {
+TEST(xla_comm_split_accepts_only_the_group_being_made) {
   const XlaTable& table = XlaFunctions();
   MpiHandle comm = 0;
   int size = 0, rank = -1;

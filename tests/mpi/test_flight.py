@@ -12,7 +12,7 @@ WORKER = str(pathlib.Path(__file__).with_name("flight_worker.py"))
 
 
 @pytest.mark.parametrize("case", ["signal", "deadline"])
-def test_the_rank_that_does_not_come_is_named(case, tmp_path, capsys):
+def test_flight_command_names_the_rank_that_does_not_come(case, tmp_path, capsys):
     limit = 40 if case == "signal" else 1
     done = launch.run(
         3,

@@ -495,7 +495,7 @@ def test_signals_reach_the_ranks(number, folder):
         ], out + err
 
 
-def test_ranks_that_handle_sigusr1_get_it(folder):
+def test_run_forwards_sigusr1_to_ranks_that_handle_it(folder):
     """The flight recorder handles it; the program of another rank would be ended."""
     (folder / "waits.py").write_text(
         "import os, signal, sys, time\n"

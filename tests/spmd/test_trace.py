@@ -95,7 +95,7 @@ def test_recording_ended_by_an_exception_keeps_earlier_tasks():
     assert timeline.tasks == []
 
 
-def test_calls_that_xla_runs_are_counted():
+def test_stats_count_calls_of_the_xla_backend():
     mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
 
     @jax.jit
@@ -120,7 +120,7 @@ def test_calls_that_xla_runs_are_counted():
     assert jcc.stats.log().rows == ()
 
 
-def test_exported_programs_count_nothing():
+def test_stats_of_exported_programs_stay_zero():
     """An exported program runs where this package is not loaded."""
 
     def step(x):
@@ -133,7 +133,7 @@ def test_exported_programs_count_nothing():
     assert "jaxccomp_count" in mapped.lower(jnp.ones(4)).as_text()
 
 
-def test_statistics_wait_for_what_runs():
+def test_stats_get_waits_for_running_operations():
     mesh = jax.sharding.Mesh(jax.devices()[:2], ("i",))
 
     @jax.jit

@@ -61,7 +61,7 @@ STEP = "allreduce(mean, float32[3]) at train.py:9"
 START = "bcast(float32[3], root=0) at train.py:3"
 
 
-def test_a_rank_that_never_came(tmp_path):
+def test_flight_report_names_the_rank_that_never_began_the_operation(tmp_path):
     before = operation(START, 20, 19, match="a0", sequence=0)
     waiting = operation(STEP, 12.25, waits=[1])
     text = report(
@@ -82,7 +82,7 @@ def test_a_rank_that_never_came(tmp_path):
     )
 
 
-def test_ranks_that_have_ended_the_operation_or_passed_it(tmp_path):
+def test_flight_report_distinguishes_ended_and_passed_operations(tmp_path):
     text = report(
         tmp_path,
         content(0, 4, operation(STEP, 3, waits=[2])),
@@ -97,7 +97,7 @@ def test_ranks_that_have_ended_the_operation_or_passed_it(tmp_path):
     )
 
 
-def test_ranks_that_wait_for_each_other(tmp_path):
+def test_flight_report_shows_ranks_that_wait_for_each_other(tmp_path):
     text = report(
         tmp_path,
         content(0, 2, operation(STEP, 3, waits=[1], match="")),
@@ -106,7 +106,7 @@ def test_ranks_that_wait_for_each_other(tmp_path):
     check_text(text, STEP, START, "ranks 0, 1 wait for each other", "in the same order")
 
 
-def test_an_operation_that_has_failed(tmp_path):
+def test_flight_report_shows_the_error_of_a_failed_operation(tmp_path):
     why = "no progress for 10.0 s; rank 0 of 'world' waits for rank 1 of 'world'"
     failed = operation(STEP, 12, 2, "DEADLINE_EXCEEDED", waits=[1], error=why)
     text = report(tmp_path, content(0, 2, failed, reason=why), content(1, 2))
@@ -119,30 +119,30 @@ def test_an_operation_that_has_failed(tmp_path):
     )
 
 
-def test_a_call_that_was_refused(tmp_path):
+def test_flight_report_shows_refused_calls(tmp_path):
     refused = operation(STEP, 1, 1, "ABORTED", match="", communicator=None, error="world is broken")
     check_text(report(tmp_path, content(0, 1, refused)), STEP, "refused", "world is broken")
 
 
-def test_a_file_that_is_missing(tmp_path):
+def test_flight_report_names_missing_files(tmp_path):
     text = report(tmp_path, content(0, 2, operation(STEP, 3, waits=[1])))
     check_text(text, "rank 1, which has written no file", "SIGUSR1")
 
 
-def test_nothing_is_wrong(tmp_path):
+def test_flight_report_says_that_no_operation_is_open(tmp_path):
     old = content(1, 2, unix_ns=NOW - 300 * SECOND)
     text = report(tmp_path, content(0, 2, operation(STEP, 3, 2)), old)
     check_text(text, "no operation is open", "the file of rank 1 is 300 s older")
 
 
-def test_many_ranks_share_a_line(tmp_path):
+def test_flight_report_joins_ranks_in_the_same_state(tmp_path):
     files = [content(rank, 40, operation(STEP, 3, waits=[7])) for rank in range(40) if rank != 7]
     text = report(tmp_path, *files, content(7, 40))
     assert "  ranks 0-6, 8-39 wait for rank 7, since 3.0 s" in text.splitlines()
     assert len(text.splitlines()) < 10
 
 
-def test_control_characters_do_not_reach_the_terminal(tmp_path):
+def test_flight_report_escapes_control_characters(tmp_path):
     evil = operation("allreduce(\x1b[2J) at \x07x.py:1", 1, waits=[])
     assert "\x1b" not in report(tmp_path, content(0, 1, evil, host="\x1b]0;x"))
 
@@ -183,7 +183,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_named(name, tmp_path):
+def test_flight_report_refuses_and_names_invalid_files(name, tmp_path):
     change, facts = BAD[name]
     made = content(0, 2, operation(STEP, 3, waits=[1]))
     change(made)
@@ -193,7 +193,7 @@ def test_bad_files_are_named(name, tmp_path):
         _flight.read_folder(tmp_path)
 
 
-def test_every_prefix_of_a_file_is_refused(tmp_path):
+def test_flight_report_refuses_every_truncated_file(tmp_path):
     whole = json.dumps(content(0, 1, operation(STEP, 3))).encode()
     path = tmp_path / "flight-0.json"
     for length in range(len(whole)):
@@ -205,7 +205,7 @@ def test_every_prefix_of_a_file_is_refused(tmp_path):
         _flight.read_folder(tmp_path)
 
 
-def test_folders_without_files(tmp_path, capsys):
+def test_flight_command_refuses_folders_without_files(tmp_path, capsys):
     (tmp_path / "flight-0.json.part").touch()
     with raises(errors.InvalidArgumentError, tmp_path, "JAXCCOMP_FLIGHT_FOLDER", "SIGUSR1"):
         _flight.read_folder(tmp_path)
@@ -213,14 +213,14 @@ def test_folders_without_files(tmp_path, capsys):
     check_text(capsys.readouterr().err, tmp_path / "none", "JAXCCOMP_FLIGHT_FOLDER")
 
 
-def test_files_of_different_runs(tmp_path):
+def test_flight_report_refuses_files_of_different_runs(tmp_path):
     for each in (content(0, 2), content(1, 3)):
         (tmp_path / f"flight-{each['rank']}.json").write_text(json.dumps(each))
     with raises(errors.InvalidArgumentError, "of 3 ranks", "of 2", "earlier runs"):
         _flight.read_folder(tmp_path)
 
 
-def test_the_record_of_this_process():
+def test_flight_returns_the_operations_of_this_process():
     step = jax.jit(lambda x: jcc.allreduce(x, op="max"))
     for _ in range(3):
         step(jnp.ones(5, jnp.float32)).block_until_ready()
@@ -235,7 +235,7 @@ def test_the_record_of_this_process():
     assert last.text in str(record) and f"rank {record.rank} of {record.size}" in str(record)
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_flight_folder_that_cannot_be_created_is_refused(tmp_path):
     (tmp_path / "file").touch()
     jcc.init()
     with raises(errors.InvalidArgumentError, "flight_folder", tmp_path / "file" / "sub"):

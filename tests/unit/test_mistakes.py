@@ -782,12 +782,12 @@ COMMANDS = {
 }
 
 
-def test_the_table_is_whole():
+def test_mistake_table_has_at_least_88_rows():
     assert len(CALLS) + len(COMMANDS) >= 88
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_mistakes_of_calls(name):
+def test_mistaken_call_raises_an_error_with_the_remedy(name):
     mistake, kind, facts = CALLS[name]
     with raises(kind, facts) as caught:
         jax.block_until_ready(mistake())
@@ -797,7 +797,7 @@ def test_mistakes_of_calls(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_mistakes_of_commands(name, capsys, tmp_path, monkeypatch):
+def test_mistaken_command_prints_an_error_with_the_remedy(name, capsys, tmp_path, monkeypatch):
     arguments, status, facts = COMMANDS[name]
     monkeypatch.chdir(tmp_path)
     try:

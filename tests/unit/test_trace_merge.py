@@ -239,7 +239,7 @@ def test_merge_refuses_traces_with_invalid_fields(name, tmp_path):
         merge(tmp_path / "all.json", path)
 
 
-def test_every_prefix_of_a_file_is_refused(tmp_path):
+def test_flight_report_refuses_every_truncated_file(tmp_path):
     trace().save(tmp_path / "whole.json")
     whole = (tmp_path / "whole.json").read_bytes()
     cut = tmp_path / "cut.json"

@@ -24,7 +24,7 @@ def symbols():
     return {line.split()[0] for line in listed.splitlines()}
 
 
-def test_the_library_has_the_names_that_jaxlib_asks_for():
+def test_xla_library_exports_the_symbols_that_jaxlib_reads():
     """jaxlib ends the process if one is missing."""
     found = set()
     for path in pathlib.Path(jaxlib.__file__).parent.glob("*.so"):
@@ -35,7 +35,7 @@ def test_the_library_has_the_names_that_jaxlib_asks_for():
     assert found - symbols() == set()
 
 
-def test_the_library_is_no_mpi_and_needs_none():
+def test_xla_library_exports_no_mpi_symbols_and_links_no_mpi():
     assert not any(name.startswith(("MPI_", "PMPI_", "MPIX_")) for name in symbols())
     needed = subprocess.run(["readelf", "-d", LIBRARY], capture_output=True, text=True).stdout
     needed = set(re.findall(r"NEEDED.*\[(.*)\]", needed))
@@ -49,7 +49,7 @@ def error_of(library, code):
     return text.value.decode()
 
 
-def test_functions_that_xla_does_not_call_fail_with_their_name():
+def test_unsupported_mpi_functions_fail_with_their_name():
     library = ctypes.CDLL(LIBRARY)
     assert ctypes.c_int.in_dll(library, "mpiabi_version_major").value == 2
     assert ctypes.c_int.in_dll(library, "mpiabi_version_minor").value == 10
@@ -61,7 +61,7 @@ def test_functions_that_xla_does_not_call_fail_with_their_name():
         assert f"jaxccomp has no {name}:" in error_of(library, call())
 
 
-def test_calls_after_finalize_succeed():
+def test_xla_library_accepts_calls_after_finalize():
     library = ctypes.CDLL(LIBRARY)
     flag, comm = ctypes.c_int(), ctypes.c_size_t(3)
     assert library.MPIABI_Finalize() == 0 == library.MPIABI_Finalize()
@@ -70,14 +70,14 @@ def test_calls_after_finalize_succeed():
     assert library.MPIABI_Is_thread_main(ctypes.byref(flag)) == 0 and flag.value == 1
 
 
-def test_an_engine_of_another_build_is_refused():
+def test_xla_library_refuses_an_engine_of_another_build():
     library = ctypes.CDLL(LIBRARY)
     library.jaxccomp_xla_attach.restype = ctypes.c_char_p
     error = library.jaxccomp_xla_attach(None, b"0.0.1", ctypes.c_int64(88))
     assert b"the engine is of another build" in error
 
 
-def test_a_library_that_jaxlib_has_not_loaded_is_named(monkeypatch, tmp_path):
+def test_error_names_an_xla_library_that_jaxlib_has_not_loaded(monkeypatch, tmp_path):
     path = tmp_path / engine.XLA_LIBRARY
     monkeypatch.setenv(engine.XLA_MPI, str(path))
     with pytest.raises(errors.EngineUnavailableError, match="before jaxlib is imported") as raised:
@@ -101,11 +101,11 @@ def test_a_library_that_jaxlib_has_not_loaded_is_named(monkeypatch, tmp_path):
         ("mesh[x=2,'y,z'=2] {'y,z'}", ((0, 1), (2, 3))),
     ],
 )
-def test_groups_of_devices_are_read_from_programs(text, groups):
+def test_replica_groups_are_read_from_compiled_programs(text, groups):
     assert events._parse_groups(text) == groups
 
 
-def test_policies():
+def test_parse_policy_returns_rules_in_order():
     text = """
     # gradients
     allreduce float32 >=1MiB int8:block=64; reduce_scatter float64 bf16
@@ -138,6 +138,6 @@ def test_policies():
         ("* auto", "is no codec of the engine"),
     ],
 )
-def test_wrong_policies_name_what_is_allowed(rule, fact):
+def test_invalid_policy_error_names_allowed_values(rule, fact):
     with pytest.raises(errors.InvalidArgumentError, match=re.escape(fact)):
         xla_collectives.parse_policy(f"* raw; {rule}")
