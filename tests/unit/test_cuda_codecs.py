@@ -137,7 +137,8 @@ def test_float64_values_are_composed_of_xla_operations(library):
 def test_other_platforms_are_composed_of_xla_operations(library):
     function = on_axis(allreduce("int8"), check_vma=False)
     for names in (("cpu",), ("tpu",), ("cpu", "cuda")):
-        assert "@jaxccomp" not in text_of(function, names), names
+        calls = set(re.findall(r"@(jaxccomp\w*)", text_of(function, names)))
+        assert calls <= {"jaxccomp_count"}, names  # counts the call for jaxccomp.stats
 
 
 def test_missing_cuda_library_composes_codecs_of_xla_operations(monkeypatch):
