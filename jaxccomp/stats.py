@@ -271,7 +271,7 @@ def log() -> CallLog:
     """A row for each call site that has run; empty before the first call and without the engine.
 
     The cost per call is too small to measure. Operations with ``backend="xla"`` are counted on
-    CPUs, at about a microsecond per call; their bytes sent and times are 0.
+    CPUs, by a call beside the collective; their bytes sent and times are 0.
 
     Returns:
       The `CallLog` of this process so far, or since the last :func:`reset`.
