@@ -1,6 +1,6 @@
-// Lossless codecs for bytes of values whose type is not known: XLA passes all values but those that it reduces to MPI as
-// bytes. The encoder finds the type for which a sample is shortest. An encoding is a byte, the number of that type, and
-// the encoding of the values as that type; the bytes after the last whole value follow as they are.
+// Lossless codecs for values that XLA passes to MPI as bytes, without their type. The encoder encodes a sample as each
+// of several types, and uses the type with the shortest code. An encoding is a byte with the number of the type, the
+// code of the values, and the bytes after the last whole value, which are not encoded.
 #pragma once
 
 #include <memory>

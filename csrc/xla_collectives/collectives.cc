@@ -214,7 +214,7 @@ Result<std::shared_ptr<Pending>> Start(const XlaOperation& op, std::vector<Tenso
 Status Drained(RankGroup& group, Status status) {
   if (status.ok()) return status;
   for (const std::shared_ptr<Pending>& each : std::exchange(group.requests, {})) {
-    if (const Status other = each->Wait(); !other.ok()) continue;
+    static_cast<void>(each->Wait());   // the caller gets the first error
   }
   return status;
 }

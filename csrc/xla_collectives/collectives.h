@@ -1,5 +1,5 @@
-// XLA's own collectives on the engine: those that XLA's partitioner adds under `jit` with shardings, and runs on CPUs by
-// calls of MPI (abi.h).
+// Runs XLA's own collectives on the engine. XLA's partitioner adds them under `jit` with shardings, and calls MPI for
+// them on CPUs (abi.h).
 //
 // XLA makes a communicator for each group of devices and each of its local devices, by MPI_Comm_split with the first
 // device of the group as colour and the rank in the group as key. These two numbers do not tell the group. So Python,

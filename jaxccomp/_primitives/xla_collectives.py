@@ -41,10 +41,8 @@ _made: set[tuple[Any, ...]] = set()
 
 # --- Policy ---------------------------------------------------------------------------------------
 
-_REDUCTIONS = {
-    "allreduce": ("float32", "float64"),
-    "reduce_scatter": ("float32", "float64"),
-}
+_REDUCTIONS = ("allreduce", "reduce_scatter")
+_LOSSY_DTYPES = ("float32", "float64")
 _OPERATIONS = ("*", *_REDUCTIONS, "allgather", "permute", "alltoall")
 _DTYPES = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -107,12 +105,12 @@ def _parse_rule(text: str) -> Rule:
     if dtype and operation not in _REDUCTIONS:
         raise errors.InvalidArgumentError(
             f"the policy's rule {text!r}: XLA names the dtype of "
-            f"{errors.listed(tuple(_REDUCTIONS))} only; omit {dtype}."
+            f"{errors.listed(_REDUCTIONS)} only; omit {dtype}."
         )
-    if is_lossy and dtype not in _REDUCTIONS.get(operation, ()):
+    if is_lossy and (operation not in _REDUCTIONS or dtype not in _LOSSY_DTYPES):
         raise errors.InvalidArgumentError(
             f"the policy's rule {text!r}: {codec!r} is lossy. Rules with lossy codecs name an "
-            f"operation ({errors.listed(tuple(_REDUCTIONS))}) and a dtype (float32 or float64); "
+            f"operation ({errors.listed(_REDUCTIONS)}) and a dtype (float32 or float64); "
             "'lossless' fits all."
         )
     return operation, dtype, size, str(spec)

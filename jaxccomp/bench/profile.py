@@ -215,7 +215,7 @@ def coding_rates(
     return {spec: _row(by_dtype) for spec, by_dtype in rows.items()}, tuple(left_out)
 
 
-# What `_rates` returns.
+# The numbers that `_rates` measures.
 _RATES = ("ratio", *(f"{name}_bytes_per_second" for name in ("encode", "decode", "merge")))
 
 

@@ -356,7 +356,7 @@ _NEVER = "never reached it"
 
 
 def _state(rank: int, operation: FlightOperation, by_rank: Mapping[int, Flight]) -> str:
-    """What a rank that has no open part of the operation has done about it."""
+    """Describe a rank that has no open part of the operation: it has ended it, or never began."""
     if rank not in by_rank:
         return "written no file"
     for each in by_rank[rank].operations:

@@ -12,7 +12,7 @@
 namespace jaxccomp {
 
 xla::ffi::Error ToError(const Status& status);
-// Adds a text to those that RecentErrors returns.
+// Adds a text to the texts that RecentErrors returns.
 void RememberError(const std::string& text);
 // The texts of the last errors that ToError returned, the latest first: JAX raises them in classes of its own choice, so
 // jaxccomp.errors.of recognises an error by its text.
