@@ -39,6 +39,8 @@ REPLACED = (
     (re.compile(r"(?<=\.py:)\d+"), "<line>"),
     (re.compile(r"(?<=127\.0\.0\.1:)\d+"), "<port>"),
     (re.compile(r"(?<=_FD=)\d+"), "<descriptor>"),
+    # The process counts its Publishers and Subscribers.
+    (re.compile(r"(?<=/sync-)\d+"), "<number>"),
     (re.compile(r"(?<=\bat )0x[0-9a-f]+"), "<address>"),
     (re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b"), "<name>"),
     (re.compile(r"(?<=\bjaxccomp )\d+\.\d+\.\d+\w*"), "<version>"),

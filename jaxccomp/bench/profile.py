@@ -329,7 +329,7 @@ def measure(
     (memory["call_seconds"],) = progress.step("a call", 1, lambda: [_call_seconds(team)])
     profile = {
         "hosts": groups(hosts, cores, between),
-        "transport": _transport(),
+        "transport": _transport(team),
         "pairs": pairs,
         "one_machine": one_machine,
         "memory": memory,
@@ -354,7 +354,7 @@ def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, 
         "jaxccomp": __version__,
         "hosts": [list(members) for members in hosts],
         "kernels": team.gather([machine.kernel()])[:, 0].tolist(),
-        "transport": _transport(),
+        "transport": _transport(team),
         "processor": machine.processor(),
         "tensors": [
             [each.name, each.values.dtype.name, zlib.crc32(each.values.view(np.uint8).data)]
@@ -363,8 +363,10 @@ def _setup(team: Team, hosts: Sequence[Sequence[int]], plan: Plan) -> dict[str, 
     }
 
 
-def _transport() -> str:
+def _transport(team: Team) -> str:
     """The transport between ranks; empty for one rank."""
+    if team.size == 1:
+        return ""
     found = {each.partition("+")[0] for each in engine.load().describe()["transports"]}
     return "".join(found - {"local"})
 
