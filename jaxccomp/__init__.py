@@ -36,13 +36,13 @@ if TYPE_CHECKING:  # the names of _MODULES, for type checkers and editors
     from jaxccomp import toolkit as toolkit
     from jaxccomp import trace as trace
     from jaxccomp._native.launches import step as step
+    from jaxccomp._primitives.extensions import BackendCall as BackendCall
+    from jaxccomp._primitives.extensions import register_backend as register_backend
     from jaxccomp._traced.codecs.custom_codec import register_codec as register_codec
     from jaxccomp.comm import Communicator as Communicator
     from jaxccomp.comm import init as init
     from jaxccomp.comm import is_initialized as is_initialized
     from jaxccomp.comm import world as world
-    from jaxccomp.lax._backend import BackendCall as BackendCall
-    from jaxccomp.lax._backend import register_backend as register_backend
     from jaxccomp.lax._compress import Compressed as Compressed
     from jaxccomp.lax._compress import CompressState as CompressState
     from jaxccomp.lax._compress import compress as compress
@@ -61,7 +61,7 @@ _MODULES = {
     "jaxccomp._native.launches": ("step",),
     "jaxccomp._traced.codecs.custom_codec": ("register_codec",),
     "jaxccomp.comm": ("Communicator", "init", "is_initialized", "world"),
-    "jaxccomp.lax._backend": ("BackendCall", "register_backend"),
+    "jaxccomp._primitives.extensions": ("BackendCall", "register_backend"),
     "jaxccomp.lax._compress": (
         "CompressState",
         "Compressed",

@@ -47,6 +47,7 @@ class OperationStats:
         chunks for each rank that it exchanges values with. Payloads that arrive early are limited
         for all operations together: 4 MiB per process of another host, 64 MiB in total.
       seconds: the sum over all calls of the time from start to end, also of concurrent calls.
+      raw_bytes: the size of the values of ``sent_bytes`` before encoding.
     """
 
     calls: int = 0
@@ -56,6 +57,7 @@ class OperationStats:
     seconds: float = 0.0
     peak_bytes: int = 0
     bound_bytes: int = 0
+    raw_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxccomp import codecs, errors
 from jaxccomp._call import Call, has_row_per_rank, result_shape
@@ -17,6 +17,7 @@ from jaxccomp.comm import Communicator
 # --- Backends -------------------------------------------------------------------------------------
 
 Array = Any
+T = TypeVar("T")
 
 OWN = ("auto", "native", "mpi", "xla")
 # The operations that a registered backend may have: with one operand, one result, and a shape that
@@ -83,19 +84,71 @@ class Backend:
 BACKENDS: Registry[Backend] = Registry("backend", lambda scope: OWN)
 
 
-def add(backend: Backend) -> None:
-    """Register a backend.
+def register_backend(name: str) -> Callable[[T], T]:
+    """Registers an object whose functions run operations with ``backend=name``.
+
+    The object, such as a class or a module, has a function for each supported operation, with the
+    operation's name: ``allreduce(x, call) -> y`` and so on, for one array and a `BackendCall`. A
+    class only holds the functions, and is never instantiated. The functions are traced in place of
+    the operation, for each leaf of a pytree: they are written in `jax.numpy`, with collectives of
+    `jax.lax` or of another package.
+
+    Operations: bcast, allreduce, reduce, allgather, gather, scatter, reduce_scatter, alltoall,
+      their v-variants, permute (``ppermute``, and ``sendrecv`` along an axis), scan, exscan. Shapes
+      are the ones of `jaxccomp.ops`: the result has ``call.result_shape`` and the dtype of ``x``.
+      Only the root's result of ``reduce`` and ``gather`` is used; other ranks get zeros. With a
+      codec an operation is composed of the backend's own alltoall, allgather, bcast and so on,
+      which send the encoded values; the codec must have a fixed rate. A derivative uses the
+      operation's transpose: for ``bcast`` the backend needs ``reduce``.
+
+    On the wire: the functions' messages. The engine does not match or compare these calls between
+    ranks, has no deadline for them, and does not count them in `jaxccomp.stats`. docs/extending.md
+    has the requirements for a backend.
+
+    Args:
+      name: the value for ``backend=``; characters a to z, 0 to 9 and ``_``. If the object has
+        ``communicators = True``, it also runs calls between processes, and ``call.comm`` is the
+        communicator.
 
     Raises:
       NameTakenError: when the name is taken or invalid.
-      BackendError: when the backend has no operation.
+      BackendError: when the object has no operation; from operations, when it lacks one, or returns
+        another shape or dtype.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jax.sharding import Mesh, PartitionSpec
+      >>> @jaxccomp.register_backend("gathering")
+      ... class Gathering:
+      ...     '''Sums what all ranks have gathered.'''
+      ...     def allreduce(x, call):
+      ...         return jax.lax.all_gather(x, call.axis_names).sum(0).astype(x.dtype)
+      >>> total = jax.shard_map(
+      ...     lambda x: jaxccomp.allreduce(x, axis_name="i", backend="gathering"),
+      ...     mesh=Mesh(jax.devices()[:1], ("i",)),
+      ...     in_specs=PartitionSpec("i"),
+      ...     out_specs=PartitionSpec("i"),
+      ...     check_vma=False,
+      ... )
+      >>> total(jnp.arange(3.0)).tolist()
+      [0.0, 1.0, 2.0]
     """
-    if not backend.functions:
-        raise errors.BackendError(
-            f"backend {backend.name!r}: {backend.source} has no operation; it may have "
-            f"{errors.listed(OPERATIONS)}."
-        )
-    BACKENDS.add(backend)
+
+    def register(functions: T) -> T:
+        own = getattr(functions, "__qualname__", getattr(functions, "__name__", repr(functions)))
+        source = f"{getattr(functions, '__module__', '')}.{own}".lstrip(".")
+        found = {each: getattr(functions, each, None) for each in OPERATIONS}
+        usable = {each: function for each, function in found.items() if callable(function)}
+        if not usable:
+            raise errors.BackendError(
+                f"backend {name!r}: {source} has no operation; it may have "
+                f"{errors.listed(OPERATIONS)}."
+            )
+        communicators = bool(getattr(functions, "communicators", False))
+        BACKENDS.add(Backend(name, usable, communicators, source))
+        return functions
+
+    return register
 
 
 def check(backend: Backend, operation: str, codec: str, *, along_axis: bool) -> None:

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from jaxccomp import errors
 from jaxccomp._native import engine
-from jaxccomp.launch import gpus, job, lines, mpiexec, mps, placement, signals
+from jaxccomp.launch import gpus, job, lines, live, mpiexec, mps, placement, signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="percentage of a GPU's threads that a rank may use, with --mps",
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="below the output, show what each rank sends, saves by codecs, and waits for",
+    )
     parser.add_argument("--log-dir", metavar="D", help="also write rank-N.txt there, one per rank")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after S seconds")
     parser.add_argument(
@@ -136,20 +141,27 @@ def run(arguments: argparse.Namespace) -> int:
             program=[*["-m"][: arguments.module], arguments.script, *arguments.arguments],
             settings=settings,
             hosts=hosts,
-            environment=_variables(arguments.env) | _xla_variables(arguments),
+            environment=_variables(arguments.env)
+            | _xla_variables(arguments)
+            | ({live.VARIABLE: "1"} if arguments.live else {}),
             timeout_seconds=arguments.timeout,
             transport=arguments.transport,
             log_dir=pathlib.Path(arguments.log_dir) if arguments.log_dir else None,
         )
-        outcome = _run(first, arguments.max_restarts)
-    return outcome.status
+        return _run(first, arguments.max_restarts, arguments.live).status
 
 
-def _run(first: job.Job, max_restarts: int) -> job.Outcome:
+def _run(first: job.Job, max_restarts: int, is_live: bool) -> job.Outcome:
     """Runs the job, again if a rank has failed; returns the last outcome."""
     restarts = 0
     while True:
-        outcome = job.run(dataclasses.replace(first, restarts=restarts))
+        this = dataclasses.replace(first, restarts=restarts)
+        if is_live:
+            view = live.View(first.ranks, job.print_line)
+            outcome = job.run(this, view.show, view.report)
+            view.close()
+        else:
+            outcome = job.run(this)
         if outcome.error:
             _say(outcome.error)
         if not outcome.by_ranks or restarts == max_restarts:
@@ -202,6 +214,8 @@ def _check(arguments: argparse.Namespace) -> None:
             "-n N is missing: the number of ranks to start. Only --xla runs the program in this "
             "process, as a rank that another launcher has started."
         )
+    if arguments.ranks is None and arguments.live:
+        raise errors.InvalidArgumentError("--live shows the ranks that -n N starts: give -n.")
     if arguments.ranks is not None and arguments.ranks < 1:
         raise errors.InvalidArgumentError(f"-n must be at least 1, not {arguments.ranks}.")
     if arguments.timeout is not None and arguments.timeout <= 0:

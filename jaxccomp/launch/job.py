@@ -35,6 +35,7 @@ _START = str(pathlib.Path(__file__).with_name("start.py"))
 PROGRAM = str(pathlib.Path(__file__).with_name("program.py"))
 
 Show = Callable[[int | None, str, bool], None]
+Report = Callable[[int, object], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,7 @@ def print_line(rank: int | None, line: str, is_error: bool) -> None:
     print(text, file=sys.stderr if is_error else sys.stdout, flush=True)
 
 
-def run(job: Job, show: Show = print_line) -> Outcome:
+def run(job: Job, show: Show = print_line, report: Report = lambda rank, counters: None) -> Outcome:
     """Run a job to its end.
 
     The first failure of a rank, the deadline, and SIGINT, SIGTERM and SIGHUP (which are forwarded
@@ -105,11 +106,12 @@ def run(job: Job, show: Show = print_line) -> Outcome:
       job: the job.
       show: called with each line of output: its rank (None: mpiexec itself), text, and whether it
         is from standard error.
+      report: called with a rank and its counters (live.py), which are not checked.
 
     Raises:
       LaunchError: if there is no mpiexec, or no mpi4py.
     """
-    return _Run(job, show).outcome()
+    return _Run(job, show, report).outcome()
 
 
 @contextlib.contextmanager
@@ -125,8 +127,8 @@ def _rendezvous(job: Job) -> Iterator[dict[str, str]]:
 class _Run:
     """The state of a running job. One thread uses it; other threads send events."""
 
-    def __init__(self, job: Job, show: Show):
-        self.job, self.show = job, show
+    def __init__(self, job: Job, show: Show, report: Report):
+        self.job, self.show, self.report = job, show, report
         self.mark = f"JAXCCOMP_RUN={uuid.uuid4().hex}"
         self.shared_files = leftovers.SharedFiles(self.mark)
         self.is_over = threading.Event()
@@ -312,9 +314,13 @@ class _Run:
 
     def _line(self, raw: bytes, is_error: bool) -> None:
         rank, text, told = lines.parse(raw)
+        if rank is not None and rank >= self.job.ranks:  # mpiexec's own line
+            rank, text, told = None, raw, None
         if rank is not None and told is not None:
             if "pid" in told:
                 self._joined(told["pid"])
+            elif "live" in told:
+                self.report(rank, told["live"])
             elif "trouble" in told:
                 if self.ending is None:
                     why = f"{told['trouble']}; all ranks were ended"

@@ -21,9 +21,23 @@ def prefixed(rank: int, line: bytes) -> bytes:
     return b"[%d] %s%s" % (rank, line, b"" if line.endswith(b"\n") else b"\n")
 
 
+def control(**values: Any) -> bytes:
+    """Return a control message for the launcher, as a rank's program prints it."""
+    return _TOLD + json.dumps(values).encode() + b"\n"
+
+
 def told(rank: int, **values: Any) -> bytes:
-    """Return a control message for the launcher."""
-    return prefixed(rank, _TOLD + json.dumps(values).encode())
+    """Return a control message for the launcher, as the rank's supervisor prints it."""
+    return prefixed(rank, control(**values))
+
+
+# The values of control messages. A program may print such a line, too.
+_CONTROL = {
+    "pid": int,  # of the rank's supervisor, which gets signals
+    "status": int,  # the exit status of the rank's program
+    "trouble": str,  # why the rank cannot run
+    "live": dict,  # the rank's counters (live.py)
+}
 
 
 def parse(line: bytes) -> tuple[int | None, bytes, dict[str, Any] | None]:
@@ -35,9 +49,22 @@ def parse(line: bytes) -> tuple[int | None, bytes, dict[str, Any] | None]:
     # The program's output before the message may lack a newline.
     before, found, value = text.partition(_TOLD)
     if found:
-        with contextlib.suppress(ValueError):
-            return rank, before, json.loads(value)
+        with contextlib.suppress(ValueError, RecursionError):
+            values = json.loads(value)
+            if _is_control(values):
+                return rank, before, values
     return rank, text, None
+
+
+def _is_control(values: object) -> bool:
+    return (
+        isinstance(values, dict)
+        and bool(values)
+        and all(type(value) is _CONTROL.get(name) for name, value in values.items())
+        and values.get("pid", 2) > 1  # 0 and less are groups of processes
+        and 0 <= values.get("status", 0) <= 255
+        and ("trouble" not in values or "status" in values)
+    )
 
 
 def aborted(line: str) -> int | None:

@@ -168,6 +168,35 @@ def test_run_starts_the_program_in_all_ranks(folder):
         assert sorted(cpu for row in rows.values() for cpu in row["cores"]) == sorted(cores)
 
 
+LIVE = """
+import jax.numpy as jnp, jaxccomp as jcc, time
+comm = jcc.init()
+if comm.rank:
+    time.sleep(2)  # the other rank waits, for longer than a report takes
+total = jcc.allreduce(jnp.ones(1 << 20, jnp.float32), codec="int8").block_until_ready()
+print("total", float(total[0]))
+"""
+
+
+def test_live_view_shows_what_each_rank_sends_saves_and_waits_for(folder):
+    (folder / "program.py").write_text(LIVE)
+    status, out, err = run(folder, "run", "-n", 2, "--live", "--log-dir", "logs", "program.py")
+    assert status == 0, err
+    assert sorted(line[:9] for line in out.splitlines()) == ["[0] total", "[1] total"]
+    title, heads, *rows = err.split(" ranks: sent ")[-1].splitlines()
+    assert re.search(r"saved [\d.]+ MiB \((3\.\d|4\.0)x\)$", title), err
+    assert [row.split()[0] for row in rows] == ["0", "1"]
+    columns = heads.split()
+    assert all(row.split()[columns.index("calls")] != "0" for row in rows)
+    # Control messages are neither output nor in logs.
+    assert "\x1e" not in out + err + (folder / "logs/rank-0.txt").read_text()
+
+
+def test_live_view_without_ranks_to_start_raises(folder):
+    status, _, err = run(folder, "run", "--xla", "--live", "program.py")
+    assert status == 2 and "give -n" in err
+
+
 @pytest.mark.parametrize("name,file", [("tools.train", "train.py"), ("tools", "__main__.py")])
 def test_run_starts_a_module(name, file, folder):
     (folder / "tools").mkdir()

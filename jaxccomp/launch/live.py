@@ -1,0 +1,232 @@
+"""``run --live``: what each rank sends, saves and waits for, while the program runs.
+
+Each rank reports its counters once per second as a control message (lines.py) on its standard
+error, so the view needs no port and no shared folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+from jaxccomp import stats
+from jaxccomp._native import terminal
+from jaxccomp.launch import lines
+
+VARIABLE = "JAXCCOMP_LIVE"
+
+# --- In a rank ------------------------------------------------------------------------------------
+
+_EVERY_SECONDS = 1.0
+
+
+def start_reports() -> None:
+    """Report this process's counters to the launcher once per second, and at exit."""
+    over, process = threading.Event(), os.getpid()
+
+    def report() -> None:
+        # Forked children have the rank's standard error, and none of its threads.
+        if os.getpid() == process:
+            with contextlib.suppress(OSError):  # the program has closed it
+                os.write(2, lines.control(live=counters()))
+
+    def loop() -> None:
+        while not over.wait(_EVERY_SECONDS):
+            report()
+
+    def end() -> None:
+        # The interpreter must not end while the thread is in the engine.
+        over.set()
+        thread.join()
+        report()
+
+    thread = threading.Thread(target=loop, name="jaxccomp-live", daemon=True)
+    atexit.register(end)
+    thread.start()
+
+
+def counters() -> dict[str, float]:
+    """Return the sums of this process's operations; zeros before the engine is loaded."""
+    found = dict.fromkeys((field.name for field in dataclasses.fields(Counters)), 0.0)
+    core = sys.modules.get("jaxccomp._core")
+    if core is None:
+        return found
+    for row in core.stats().values():
+        for name in ("calls", "sent_bytes", "raw_bytes"):
+            found[name] += row[name]
+    found["wait_seconds"] = sum(row["wait_seconds"] for row in core.call_log()[0])
+    found["blocked"] = core.open_operations(time.monotonic_ns() - int(_EVERY_SECONDS * 1e9))
+    return found
+
+
+# --- In the launcher ------------------------------------------------------------------------------
+
+_DRAW_SECONDS = 0.25
+_LOG_SECONDS = 10.0
+_SHOWN = 16
+_WIDTH = 100
+
+
+@dataclasses.dataclass
+class Counters:
+    """A rank's counters since its start, or since its last `jaxccomp.stats.reset`.
+
+    Attributes:
+      calls: operations that have ended.
+      sent_bytes: encoded bytes sent.
+      raw_bytes: the size of the same values before encoding.
+      wait_seconds: time from the calls to the first message of another rank.
+      blocked: operations that have been open for more than a second.
+    """
+
+    calls: float = 0
+    sent_bytes: float = 0
+    raw_bytes: float = 0
+    wait_seconds: float = 0
+    blocked: float = 0
+
+
+def parsed(value: object) -> Counters | None:
+    """Return the counters of a message; None if it is not valid: the program may print anything."""
+    names = {field.name for field in dataclasses.fields(Counters)}
+    if not isinstance(value, Mapping) or value.keys() != names:
+        return None
+    numbers = value.values()
+    # Not NaN, and such that sums and differences are finite.
+    valid = all(type(each) in (int, float) and 0 <= each < 2.0**63 for each in numbers)
+    return Counters(**value) if valid else None
+
+
+class _Rank:
+    """The totals of a rank, and its rates between its last two messages."""
+
+    def __init__(self, now: float):
+        self.last, self.at = Counters(), now
+        self.total, self.rate = Counters(), Counters()
+
+    def update(self, new: Counters, now: float) -> None:
+        seconds = max(now - self.at, 1e-3)
+        for field in dataclasses.fields(Counters):
+            name = field.name
+            value = getattr(new, name)
+            since = value - getattr(self.last, name)
+            if since < 0:  # the program has reset its counters, or was started again
+                since = value
+            setattr(self.total, name, getattr(self.total, name) + since)
+            setattr(self.rate, name, since / seconds)
+        self.last, self.at = new, now
+
+
+class View:
+    """A table of all ranks below the lines of the program.
+
+    On a terminal the table is drawn again whenever it changes; elsewhere it is printed every 10 s.
+
+    Args:
+      ranks: the number of ranks.
+      show: prints a line of the program, as `job.print_line`.
+      stream: where the table is printed.
+    """
+
+    def __init__(
+        self, ranks: int, show: Callable[[int | None, str, bool], None], stream: TextIO = sys.stderr
+    ):
+        self._size, self._show, self._stream = ranks, show, stream
+        self._ranks: dict[int, _Rank] = {}
+        self._begin = self._drawn = time.monotonic()
+        self._lines = 0  # of the table on the terminal
+        self._is_terminal = stream.isatty()
+
+    def show(self, rank: int | None, line: str, is_error: bool) -> None:
+        """Print a line of the program above the table."""
+        self._clear()
+        self._show(rank, line, is_error)
+
+    def report(self, rank: int, value: object) -> None:
+        """Take a rank's message."""
+        new = parsed(value)
+        if new is None:
+            return
+        now = time.monotonic()
+        self._ranks.setdefault(rank, _Rank(self._begin)).update(new, now)
+        if now - self._drawn >= (_DRAW_SECONDS if self._is_terminal else _LOG_SECONDS):
+            self._draw(now)
+
+    def close(self) -> None:
+        """Print the last table."""
+        self._draw(time.monotonic())
+        self._lines = 0
+
+    def table(self, now: float) -> list[str]:
+        """Return the lines of the table."""
+        total = Counters()
+        for each in self._ranks.values():
+            for field in dataclasses.fields(Counters):
+                name = field.name
+                setattr(total, name, getattr(total, name) + getattr(each.total, name))
+        rate = sum(each.rate.sent_bytes for each in self._ranks.values())
+        title = (
+            f"{now - self._begin:.0f} s, {self._size} ranks: sent {_size(total.sent_bytes)}, now "
+            f"{_size(rate)}/s, saved {_saved(total)}"
+        )
+        rows = [("rank", "calls", "calls/s", "sent", "sent/s", "saved", "waiting", "blocked")]
+        # The others wait for the ranks that wait least.
+        order = sorted(self._ranks, key=lambda rank: (self._ranks[rank].rate.wait_seconds, rank))
+        shown = sorted(order[:_SHOWN])
+        for rank in shown:
+            each = self._ranks[rank]
+            rows.append(
+                (
+                    str(rank),
+                    f"{each.total.calls:.0f}",
+                    f"{each.rate.calls:.1f}",
+                    _size(each.total.sent_bytes),
+                    f"{_size(each.rate.sent_bytes)}/s",
+                    _saved(each.total),
+                    f"{100 * each.rate.wait_seconds:.0f} %",
+                    f"{each.last.blocked:.0f}",
+                )
+            )
+        width = min(_WIDTH, self._columns())
+        # A longer line would take two lines of the terminal, and `_clear` would delete one of them.
+        found = [title[:width], *terminal.lines(rows, ">" * len(rows[0]), width=width)]
+        if len(order) > len(shown):
+            found.append(f"the {len(order) - len(shown)} other ranks wait longer")
+        return found
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _WIDTH
+        except OSError:  # not a terminal
+            return _WIDTH
+
+    def _draw(self, now: float) -> None:
+        self._clear()
+        table = self.table(now)
+        print("\n".join(table), file=self._stream, flush=True)
+        self._drawn, self._lines = now, len(table)
+
+    def _clear(self) -> None:
+        if self._is_terminal and self._lines:
+            # ANSI: to the first line of the table, and delete all from there.
+            print(f"\x1b[{self._lines}F\x1b[J", end="", file=self._stream, flush=True)
+        self._lines = 0
+
+
+def _saved(counters: Counters) -> str:
+    """The bytes that codecs have saved, and the ratio."""
+    saved = counters.raw_bytes - counters.sent_bytes
+    if saved <= 0 or counters.sent_bytes <= 0:
+        return "0 B"
+    return f"{_size(saved)} ({counters.raw_bytes / counters.sent_bytes:.1f}x)"
+
+
+def _size(count: float) -> str:
+    return stats.format_bytes(round(count))
