@@ -60,10 +60,9 @@ void Failures::Revoke(Communicator& comm, const Status& why, bool tell) {
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
     return op.endpoint->communicator == &comm && !op.over();
   });
-  // If a process has failed or ended, no operation failed first, so each error names its own operation.
-  const bool names_none = comm.member_failed || why.message().find(kEndedProgram) != std::string::npos;
   operations_.EachOf(hit, [&](Operation& op) {
-    executor_.Fail(&op, names_none ? Status(why.code(), *op.text + ": " + why.message()) : why);
+    // If a member has failed, no operation failed first, so each error names its own operation.
+    executor_.Fail(&op, comm.member_failed ? Status(why.code(), *op.text + ": " + why.message()) : why);
   });
   // Discard messages last: discarding a payload completes its send, so senders in this process must be marked as failed
   // before.
@@ -92,6 +91,7 @@ Header Failures::AbortHeader(const Communicator& comm) const {
   header.destination = -1;
   header.source = -1;
   header.source_process = router_.process();
+  header.root = comm.member_failed;
   return header;
 }
 
@@ -104,6 +104,7 @@ void Failures::AnswerRevoked(const Communicator& comm, const Header& probe) {
 void Failures::OnAbort(const Header& header, std::span<const std::byte> payload) {
   const Status why(Code::kAborted, std::string(TextOf(payload)));
   if (Communicator* const comm = registry_.Find(header.communicator)) {
+    if (comm->revoked.ok()) comm->member_failed = header.root != 0;
     return Revoke(*comm, why, false);
   }
   registry_.BreakUnborn(header.communicator, why);

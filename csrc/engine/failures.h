@@ -27,9 +27,6 @@ namespace jaxccomp {
 // All members need the engine's lock.
 class Failures {
  public:
-  // The end of the error that a process reports when its program ends.
-  static constexpr std::string_view kEndedProgram = " has ended its program";
-
   Failures(EngineLock* lock, Registry* registry, TransportRouter* router, Executor* executor, Matcher* matcher,
            PointToPointMatching* messages, Operations* operations, FlightWriter* flight_writer)
       : lock_(*lock), registry_(*registry), router_(*router), executor_(*executor), matcher_(*matcher),

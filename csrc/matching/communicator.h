@@ -42,7 +42,7 @@ struct Communicator {
   std::vector<std::unique_ptr<Endpoint>> endpoints;   // of this process
   bool remote = false;               // some members are in other processes
   Status revoked;                    // why it can no longer be used
-  bool member_failed = false;         // revoked because a member has failed or died
+  bool member_failed = false;        // revoked because a member has failed, died, or ended its program
   bool freed = false;                // broken because the program has freed it
 
   int size() const { return static_cast<int>(processes.size()); }

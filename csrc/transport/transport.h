@@ -36,7 +36,7 @@ struct Piece { void* data; int64_t bytes; };
 enum class MessageType : uint8_t {
   kData = 0,
   kProbe = 1,           // the sender waits for the receiver in this operation; no payload
-  kAbort = 2,           // the communicator has failed: the payload is the error text
+  kAbort = 2,           // the communicator has failed: the payload is the error text; root 1: Communicator::member_failed
   kPresent = 3,         // reply to a probe: the operation has begun at the replying rank
   kCheck = 4,           // comparison of programs: program_hash; the payload lists the program's collectives
   kBehind = 11,         // reply to a probe: the operation has not begun at the replying rank; total_bytes is the number

@@ -103,7 +103,7 @@ void MpiPayloads::StartWaiting(int process) {
     const std::optional<uint32_t> number = NextToStart(process);
     if (!number) return;
     const Outgoing& outgoing = *peer.outgoing.Find(*number);
-    if (!outgoing.wanted) {
+    if (!peer.wanted.contains({outgoing.turn, *number})) {
       const int64_t bytes = outgoing.bytes;
       peer.credit.Spend(bytes);
       control_.SendControl(process, MessageType::kEagerUpgrade, *number, bytes);
@@ -128,7 +128,6 @@ bool MpiPayloads::OnClearToSend(int process, uint32_t number) {
   Outgoing* const found = peer.outgoing.Find(number);
   if (found == nullptr) return peer.outgoing.WasAnnounced(number);   // true: already sent on credit
   if (found->transfer == nullptr) return true;                       // cancelled; the receiver will answer that
-  found->wanted = true;
   peer.outgoing.LeaveTurn(number);
   peer.wanted.emplace(found->turn, number);
   StartWaiting(process);

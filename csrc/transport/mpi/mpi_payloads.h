@@ -61,7 +61,6 @@ class MpiPayloads final : MpiTransfers::Listener {
   struct Outgoing : OutgoingPayload {
     std::shared_ptr<MpiTransfer> transfer{};   // null: cancelled, and the receiver has not answered
     std::byte* data = nullptr;
-    bool wanted = false;                       // kClearToSend has come
   };
   struct Peer {
     explicit Peer(int64_t credit_bytes) : credit(credit_bytes) {}
@@ -69,7 +68,8 @@ class MpiPayloads final : MpiTransfers::Listener {
     AnnouncedPayloads<Incoming> incoming[2];
     uint32_t next_at_once = 0;    // number of the next payload that is sent to the peer at once
     OutgoingPayloads<Outgoing> outgoing;
-    std::set<std::pair<uint64_t, uint32_t>> wanted;   // turns and numbers of the wanted payloads in `outgoing`
+    // Turns and numbers of the payloads in `outgoing` whose kClearToSend has come.
+    std::set<std::pair<uint64_t, uint32_t>> wanted;
     int64_t sending_bytes = 0;    // of payloads that MPI has started and not sent
     PayloadCredit credit;         // in both directions
   };

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from jaxccomp._native import engine
 from jaxccomp.bench import machine
 from testbed import scenario, workers
 from testbed.bed import Testbed
@@ -36,6 +37,25 @@ if os.environ.get("JAXCCOMP_INSTRUCTION_SET") == "avx2":  # the same limit for X
     _ENVIRONMENT["XLA_FLAGS"] += " --xla_cpu_max_isa=AVX2"
     _ENVIRONMENT |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
     _ENVIRONMENT |= {"MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+
+
+# JAX reaches MPI through MPIwrapper (github.com/eschnett/MPIwrapper).
+_WRAPPER = "TESTBED_MPIWRAPPER"
+
+
+def _environment(way: Way) -> dict[str, str]:
+    """The variables of a way's ranks."""
+    if way.worker != "xla":
+        return _ENVIRONMENT
+    if way.codec == "gloo":
+        return _ENVIRONMENT | {engine.XLA_IMPLEMENTATION: "gloo"}
+    if way.codec == "mpi":
+        library = {engine.XLA_MPI: os.environ[_WRAPPER]}
+        return _ENVIRONMENT | {engine.XLA_IMPLEMENTATION: "mpi"} | library
+    policy = {"raw": "", "lossless": "* lossless"}.get(
+        way.codec, f"allreduce float32 >=64KiB {way.codec}"
+    )
+    return _ENVIRONMENT | engine.xla_variables() | {"JAXCCOMP_XLA_POLICY": policy}
 
 
 def main() -> int:
@@ -65,6 +85,9 @@ def _measure(given: argparse.Namespace) -> None:
     if not importlib.util.find_spec("libucx"):
         ways = [way for way in ways if way.transport != "ucx"]
         scenario.say("left out: UCX; pip install 'jaxccomp[ucx]'")
+    if not os.environ.get(_WRAPPER):
+        ways = [way for way in ways if (way.worker, way.codec) != ("xla", "mpi")]
+        scenario.say(f"left out: JAX's MPI mode; name a library of MPIwrapper in {_WRAPPER}")
     rows = _time(given, ways, pythons)
     _losses(given, rows, pythons)
     lines = [_line(given, way, row) for way, row in rows.items()]
@@ -94,7 +117,11 @@ def _time(
                 program = _program(way, given, given.steps, given.warmups)
                 try:
                     found = workers.run(
-                        program, bed, python=python, env=_ENVIRONMENT, timeout_seconds=300
+                        program,
+                        bed,
+                        python=python,
+                        env=_environment(way) | {"MASTER_ADDR": bed.plan.hosts[0].address},
+                        timeout_seconds=300,
                     )
                 except workers.FailedError as error:
                     _fail(row, error)
@@ -103,7 +130,11 @@ def _time(
                 # The time of a step is the slowest rank's.
                 each = [max(step) for step in zip(*(s["seconds"] for s in said), strict=True)]
                 row["seconds"] += each
-                row["identical"] = all(s.get("identical", True) for s in said)
+                checksums = {s["checksum"] for s in said if "checksum" in s}
+                row["identical"] = len(checksums) < 2 and all(
+                    s.get("identical", True) for s in said
+                )
+                row["checksums"] = row.get("checksums", set()) | checksums
                 for name in ("processor", "coding"):
                     row.setdefault(name, []).append(max(s.get(name, 0) for s in said))
                 ran = given.steps + given.warmups + said[0].get("traced", 0)
@@ -150,7 +181,7 @@ def _loss(given: argparse.Namespace, way: Way, seed: int, pythons: dict[str, str
         _program(way, given, given.loss_steps, 0, seed, "--loss"),
         given.hosts,
         python=python,
-        env=_ENVIRONMENT | {"GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1"},
+        env=_environment(way) | {"GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1"},
         timeout_seconds=900,
     )
     return found.said[0]["loss"]
@@ -190,6 +221,9 @@ def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str,
             "processor_seconds": round(statistics.median(row["processor"]), 4),
             "coding_seconds": round(statistics.median(row["coding"]), 4),
         }
+    if row.get("checksums"):
+        # Of the parameters after the last step; several if rounds differ.
+        line["checksums"] = sorted(row["checksums"])
     if row.get("losses"):
         line["losses"] = [round(loss, 4) for loss in row["losses"]]
     return line

@@ -10,9 +10,11 @@ class Way:
     """One way to reduce gradients.
 
     Attributes:
-      worker: "jaxccomp", "mpi" (one buffer, MPI's own allreduce), "torch" (DDP over gloo), or
-        "alone" (no reduction: the time of computing).
-      codec: jaxccomp: a codec spec; torch: a communication hook.
+      worker: "jaxccomp", "mpi" (one buffer, MPI's own allreduce), "torch" (DDP over gloo), "xla"
+        (jit with shardings: XLA adds the reductions), or "alone" (no reduction: the time of
+        computing).
+      codec: jaxccomp: a codec spec; torch: a communication hook; xla: "gloo" or "mpi", which are
+        JAX's own libraries, or the codec of large sums over `libjaxccomp_xla`.
       feedback: whether to use error feedback.
       bucket_bytes: bytes of gradients per call, last layers first; 0 for one call, and with torch
         for DDP's default.
@@ -81,6 +83,9 @@ _ALGORITHMS = (
 # The codec onebit written in JAX, without a native encoder (worker.py).
 ONEBIT_IN_JAX = "onebit_in_jax"
 
+# The libraries of JAX for collectives on CPUs.
+OF_JAX = ("gloo", "mpi")
+
 # PowerSGD of rank 1, torch's default: `powerSGD_hook`, and `jaxccomp.optim.powersgd`.
 POWERSGD = "powersgd"
 
@@ -125,6 +130,7 @@ WAYS = (
     ),
 )
 WAYS += tuple(way for way in ABLATION if way not in WAYS)
+WAYS += tuple(Way("xla", each) for each in (*OF_JAX, "raw", "lossless", "int8"))
 WAYS += (
     Way("jaxccomp", "dgc:density=0.01", warmup=60),
     Way("jaxccomp", POWERSGD),
