@@ -267,6 +267,10 @@ def _xla(given: argparse.Namespace) -> None:
     everywhere = NamedSharding(mesh, PartitionSpec())
     divided = NamedSharding(mesh, PartitionSpec("data"))
 
+    # JAX's MPI mode makes communicators only on the main thread, where XLA runs small programs.
+    sums = jax.jit(jnp.sum, out_shardings=everywhere)
+    sums(jax.make_array_from_process_local_data(divided, np.ones(1, np.float32))).block_until_ready()
+
     def place(tree: Any) -> Any:
         return jax.tree.map(
             lambda x: jax.make_array_from_process_local_data(everywhere, np.asarray(x)), tree
