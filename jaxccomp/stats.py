@@ -88,8 +88,8 @@ class Stats:
         rows = (*sorted(self.operations.items()), ("all", self.total))
         for name, each in rows:
             lines.append(
-                f"{name:<16}{each.calls:>9}{format_bytes(each.value_bytes):>12}"
-                f"{format_bytes(each.sent_bytes):>12}{format_bytes(each.peak_bytes):>12}"
+                f"{name:<16}{each.calls:>9}{terminal.format_size(each.value_bytes):>12}"
+                f"{terminal.format_size(each.sent_bytes):>12}{terminal.format_size(each.peak_bytes):>12}"
                 f"{each.seconds:>10.3f}"
             )
         return "\n".join(lines)
@@ -225,7 +225,7 @@ def _cells(row: LoggedCall) -> tuple[str, ...]:
         row.algorithm,
         row.codec,
         str(row.calls) + (f" ({row.failed} failed)" if row.failed else ""),
-        *map(format_bytes, (row.operand_bytes, row.sent_bytes, row.received_bytes)),
+        *map(terminal.format_size, (row.operand_bytes, row.sent_bytes, row.received_bytes)),
         *map(_time, (row.seconds, row.wait_seconds, row.median_seconds, row.max_seconds)),
     )
 
@@ -300,12 +300,3 @@ def reset() -> None:
     """Resets the counters of `get` and `log`."""
     if engine.available():
         engine.load().reset_stats()
-
-
-def format_bytes(count: int) -> str:
-    """``count`` in binary units, such as "1.5 MiB"."""
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{size:.0f} {units[0]}" if size.is_integer() else f"{size:.1f} {units[0]}"

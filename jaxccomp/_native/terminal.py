@@ -61,6 +61,15 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str = "
     return "\n".join([f"| {' | '.join(heads)} |", f"|{rule}", *made])
 
 
+def format_size(count: int) -> str:
+    """``count`` in binary units, such as "1.5 MiB"."""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} {units[0]}" if size.is_integer() else f"{size:.1f} {units[0]}"
+
+
 def parse_size(text: str) -> int:
     """The bytes of a size such as "64KiB"."""
     match = re.fullmatch(r"(\d+)([KMG]iB|B|)", text.strip())

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-from jaxccomp import stats
 from jaxccomp._native import terminal
 from jaxccomp.launch import lines
 
@@ -229,4 +228,4 @@ def _saved(counters: Counters) -> str:
 
 
 def _size(count: float) -> str:
-    return stats.format_bytes(round(count))
+    return terminal.format_size(round(count))

@@ -301,7 +301,7 @@ def test_imports_and_includes_have_no_cycles():
 def test_component_graphs_have_fewer_than_30_nodes():
     for graph in (structure.components(PYTHON), structure.components(CPP)):
         assert len(graph) < 30
-        assert sum(map(len, graph.values())) < 115
+        assert sum(map(len, graph.values())) <= 115
 
 
 def test_cycles_returns_the_nodes_of_a_cycle():

@@ -11,7 +11,7 @@ import pytest
 from golden_errors import raises
 
 from jaxccomp import stats, trace
-from jaxccomp._native import engine
+from jaxccomp._native import engine, terminal
 
 
 def test_stats_without_the_engine_are_zero(monkeypatch):
@@ -38,7 +38,7 @@ def test_stats_sum_over_operations_and_print_a_table(monkeypatch):
     "count,text", [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 26, "64 MiB")]
 )
 def test_format_bytes_selects_the_unit(count, text):
-    assert stats.format_bytes(count) == text
+    assert terminal.format_size(count) == text
 
 
 def logged(**changes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench import contenders
 from bench.compare import Measurement, Results
-from jaxccomp import stats
+from jaxccomp._native import terminal
 
 SUBJECT = "jaxccomp"
 # From LARGE_BYTES on, either the fastest jitted peer takes at least TIMES_OF_PEER times as long as
@@ -45,7 +45,7 @@ def lines(results: Results) -> list[str]:
     if compared and large:
         said.append(
             _line(
-                f"from {stats.format_bytes(LARGE_BYTES)} on {', '.join(_LARGE)} take the fastest "
+                f"from {terminal.format_size(LARGE_BYTES)} on {', '.join(_LARGE)} take the fastest "
                 f"jitted peer {TIMES_OF_PEER:g} times as long, or this package at most "
                 f"{TIMES_OF_MEMORY:g} times what memory takes",
                 len(large),
@@ -78,7 +78,7 @@ def _find(results: Results, name: str, row: Measurement) -> Measurement | None:
 
 
 def _point(row: Measurement) -> str:
-    return f"{row.operation} of {stats.format_bytes(row.size_bytes)}"
+    return f"{row.operation} of {terminal.format_size(row.size_bytes)}"
 
 
 def _times(other: Measurement, row: Measurement) -> str:

@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 
+from jaxccomp._native import engine
 from jaxccomp.bench import launch
 
 # By default glibc returns freed pages to the system and maps new ones for each result of XLA; with
@@ -95,6 +96,11 @@ TABLE = (
         _needs_ucx,
         env={"JAXCCOMP_TRANSPORT": "ucx"},
     ),
+    Contender(
+        "jaxccomp-xla",
+        "jax.lax collectives over jax.distributed, run by this package (docs/xla.md)",
+        env=engine.xla_variables() if engine.available() else {},
+    ),
     Contender("jax-gloo", "jax.lax collectives over jax.distributed, gloo", jitted_peer=True),
     Contender(
         "jax-mpi", "jax.lax collectives over jax.distributed, MPI", _needs_wrapper, jitted_peer=True
@@ -104,6 +110,7 @@ TABLE = (
 # Values of --peers: some names stand for several settings of one peer.
 PEERS: Mapping[str, tuple[str, ...]] = {
     "jaxccomp-ucx": ("jaxccomp-ucx",),
+    "jaxccomp-xla": ("jaxccomp-xla",),
     "mpi4py": ("mpi4py", "mpi4py-fresh"),
     "mpi4jax": ("mpi4jax", "mpi4jax-malloc"),
     "jax-gloo": ("jax-gloo",),

@@ -9,7 +9,7 @@ from testbed.scenario import Line
 
 from bench import bars
 from bench.compare import Measurement, Plan, Results
-from jaxccomp import stats
+from jaxccomp._native import terminal
 
 _SMALL_BYTES = 64 << 10
 
@@ -60,7 +60,7 @@ def markdown(results: Results) -> str:
             _floor_us(results, *case),
             *(each.median_us if each and each.rounds_us else None for each in measured),
         ]
-        cells = [row.operation, stats.format_bytes(row.size_bytes), f"{_time(row.median_us)} us"]
+        cells = [row.operation, terminal.format_size(row.size_bytes), f"{_time(row.median_us)} us"]
         cells += ["" if other is None else f"{other / row.median_us:.2f}" for other in others]
         rows.append(cells)
     table = scenario.markdown(heads, rows, texts=2)

@@ -286,6 +286,13 @@ def join_distributed(implementation: str) -> Callable[[int, int], None]:
     return start
 
 
+def join_with_jaxccomp(rank: int, ranks: int) -> None:
+    """A start-up of jax.distributed with this package's library of XLA's collectives."""
+    import jaxccomp  # noqa: F401  (connects the library with the engine)
+
+    join_distributed("mpi")(rank, ranks)
+
+
 def nothing(rank: int, ranks: int) -> None:
     """No start-up."""
     del rank, ranks
@@ -301,6 +308,7 @@ CONTENDERS: dict[str, tuple[Callable[[int, int], None], Callable[..., Step]]] = 
     "mpi4py-fresh": (nothing, with_mpi4py_fresh),
     "mpi4jax": (nothing, with_mpi4jax),
     "mpi4jax-malloc": (nothing, with_mpi4jax),
+    "jaxccomp-xla": (join_with_jaxccomp, with_lax),
     "jax-gloo": (join_distributed("gloo"), with_lax),
     "jax-mpi": (join_distributed("mpi"), with_lax),
 }

@@ -269,7 +269,9 @@ def _xla(given: argparse.Namespace) -> None:
 
     # JAX's MPI mode makes communicators only on the main thread, where XLA runs small programs.
     sums = jax.jit(jnp.sum, out_shardings=everywhere)
-    sums(jax.make_array_from_process_local_data(divided, np.ones(1, np.float32))).block_until_ready()
+    sums(
+        jax.make_array_from_process_local_data(divided, np.ones(1, np.float32))
+    ).block_until_ready()
 
     def place(tree: Any) -> Any:
         return jax.tree.map(
