@@ -14,7 +14,8 @@ from typing import NoReturn
 
 from jaxccomp import errors
 from jaxccomp._native import engine
-from jaxccomp.launch import gpus, job, lines, live, mpiexec, mps, placement, signals
+from jaxccomp.cli import live
+from jaxccomp.launch import gpus, job, lines, mpiexec, mps, placement, signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
             hosts=hosts,
             environment=_variables(arguments.env)
             | _xla_variables(arguments)
-            | ({live.VARIABLE: "1"} if arguments.live else {}),
+            | ({lines.LIVE: "1"} if arguments.live else {}),
             timeout_seconds=arguments.timeout,
             transport=arguments.transport,
             log_dir=pathlib.Path(arguments.log_dir) if arguments.log_dir else None,

@@ -106,7 +106,8 @@ def run(job: Job, show: Show = print_line, report: Report = lambda rank, counter
       job: the job.
       show: called with each line of output: its rank (None: mpiexec itself), text, and whether it
         is from standard error.
-      report: called with a rank and its counters (live.py), which are not checked.
+      report: called with a rank and the value of its message "live" (lines.py), which may be
+        invalid.
 
     Raises:
       LaunchError: if there is no mpiexec, or no mpi4py.

@@ -1,12 +1,19 @@
-"""The lines from ranks to the launcher: prefixed output, control messages, throughput."""
+"""The lines from ranks to the launcher: prefixed output, control messages, counters, throughput."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import dataclasses
 import json
 import math
+import os
 import re
 import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from jaxccomp import errors
@@ -36,7 +43,7 @@ _CONTROL = {
     "pid": int,  # of the rank's supervisor, which gets signals
     "status": int,  # the exit status of the rank's program
     "trouble": str,  # why the rank cannot run
-    "live": dict,  # the rank's counters (live.py)
+    "live": dict,  # the rank's `Counters`
 }
 
 
@@ -89,6 +96,81 @@ def described(status: int) -> str:
     except ValueError:
         return f"ended with exit status {status}"
     return f"was ended by {name} (exit status {status})"
+
+
+# --- Counters, for ``python -m jaxccomp run --live`` ----------------------------------------------
+
+LIVE = "JAXCCOMP_LIVE"
+_EVERY_SECONDS = 1.0
+
+
+@dataclasses.dataclass
+class Counters:
+    """A rank's counters since its start, or since its last `jaxccomp.stats.reset`.
+
+    Attributes:
+      calls: operations that have ended.
+      sent_bytes: encoded bytes sent.
+      raw_bytes: the size of the same values before encoding.
+      wait_seconds: time from the calls to the first message of another rank.
+      blocked: operations that have been open for more than a second.
+    """
+
+    calls: float = 0
+    sent_bytes: float = 0
+    raw_bytes: float = 0
+    wait_seconds: float = 0
+    blocked: float = 0
+
+
+def parse_counters(value: object) -> Counters | None:
+    """Return the counters of a message; None if it is not valid: the program may print anything."""
+    names = {field.name for field in dataclasses.fields(Counters)}
+    if not isinstance(value, Mapping) or value.keys() != names:
+        return None
+    numbers = value.values()
+    # Not NaN, and such that sums and differences are finite.
+    valid = all(type(each) in (int, float) and 0 <= each < 2.0**63 for each in numbers)
+    return Counters(**value) if valid else None
+
+
+def start_reports() -> None:
+    """Report this process's counters to the launcher once per second, and at exit."""
+    over, process = threading.Event(), os.getpid()
+
+    def report() -> None:
+        # Forked children have the rank's standard error, and none of its threads.
+        if os.getpid() == process:
+            with contextlib.suppress(OSError):  # the program has closed it
+                os.write(2, control(live=counters()))
+
+    def loop() -> None:
+        while not over.wait(_EVERY_SECONDS):
+            report()
+
+    def end() -> None:
+        # The interpreter must not end while the thread is in the engine.
+        over.set()
+        thread.join()
+        report()
+
+    thread = threading.Thread(target=loop, name="jaxccomp-live", daemon=True)
+    atexit.register(end)
+    thread.start()
+
+
+def counters() -> dict[str, float]:
+    """Return the sums of this process's operations; zeros before the engine is loaded."""
+    found = dict.fromkeys((field.name for field in dataclasses.fields(Counters)), 0.0)
+    core = sys.modules.get("jaxccomp._core")
+    if core is None:
+        return found
+    for row in core.stats().values():
+        for name in ("calls", "sent_bytes", "raw_bytes"):
+            found[name] += row[name]
+    found["wait_seconds"] = sum(row["wait_seconds"] for row in core.call_log()[0])
+    found["blocked"] = core.open_operations(time.monotonic_ns() - int(_EVERY_SECONDS * 1e9))
+    return found
 
 
 # --- Throughput, for ``python -m jaxccomp tune`` --------------------------------------------------

@@ -29,9 +29,9 @@ def main() -> None:
             code = compile(file.read(), script, "exec")
         module.__file__ = script
     if os.environ.pop("JAXCCOMP_LIVE", ""):  # not in programs that this program starts
-        from jaxccomp.launch import live
+        from jaxccomp.launch import lines
 
-        live.start_reports()
+        lines.start_reports()
     if os.path.basename(os.environ.get("MPITRAMPOLINE_LIB", "")) == "libjaxccomp_xla.so":
         import jaxccomp  # noqa: F401  (runs XLA's own collectives on the engine: jaxccomp/_primitives/xla_collectives.py)
     # Keep this module alive: its functions are called at the end.

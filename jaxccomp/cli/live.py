@@ -1,106 +1,25 @@
-"""``run --live``: what each rank sends, saves and waits for, while the program runs.
+"""The table of ``run --live``: what each rank sends, saves and waits for, while the program runs.
 
-Each rank reports its counters once per second as a control message (lines.py) on its standard
-error, so the view needs no port and no shared folder.
+Each rank reports its counters once per second as a control message (launch/lines.py) on its
+standard error, so the view needs no port and no shared folder.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import dataclasses
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TextIO
 
 from jaxccomp._native import terminal
-from jaxccomp.launch import lines
-
-VARIABLE = "JAXCCOMP_LIVE"
-
-# --- In a rank ------------------------------------------------------------------------------------
-
-_EVERY_SECONDS = 1.0
-
-
-def start_reports() -> None:
-    """Report this process's counters to the launcher once per second, and at exit."""
-    over, process = threading.Event(), os.getpid()
-
-    def report() -> None:
-        # Forked children have the rank's standard error, and none of its threads.
-        if os.getpid() == process:
-            with contextlib.suppress(OSError):  # the program has closed it
-                os.write(2, lines.control(live=counters()))
-
-    def loop() -> None:
-        while not over.wait(_EVERY_SECONDS):
-            report()
-
-    def end() -> None:
-        # The interpreter must not end while the thread is in the engine.
-        over.set()
-        thread.join()
-        report()
-
-    thread = threading.Thread(target=loop, name="jaxccomp-live", daemon=True)
-    atexit.register(end)
-    thread.start()
-
-
-def counters() -> dict[str, float]:
-    """Return the sums of this process's operations; zeros before the engine is loaded."""
-    found = dict.fromkeys((field.name for field in dataclasses.fields(Counters)), 0.0)
-    core = sys.modules.get("jaxccomp._core")
-    if core is None:
-        return found
-    for row in core.stats().values():
-        for name in ("calls", "sent_bytes", "raw_bytes"):
-            found[name] += row[name]
-    found["wait_seconds"] = sum(row["wait_seconds"] for row in core.call_log()[0])
-    found["blocked"] = core.open_operations(time.monotonic_ns() - int(_EVERY_SECONDS * 1e9))
-    return found
-
-
-# --- In the launcher ------------------------------------------------------------------------------
+from jaxccomp.launch.lines import Counters, parse_counters
 
 _DRAW_SECONDS = 0.25
 _LOG_SECONDS = 10.0
 _SHOWN = 16
 _WIDTH = 100
-
-
-@dataclasses.dataclass
-class Counters:
-    """A rank's counters since its start, or since its last `jaxccomp.stats.reset`.
-
-    Attributes:
-      calls: operations that have ended.
-      sent_bytes: encoded bytes sent.
-      raw_bytes: the size of the same values before encoding.
-      wait_seconds: time from the calls to the first message of another rank.
-      blocked: operations that have been open for more than a second.
-    """
-
-    calls: float = 0
-    sent_bytes: float = 0
-    raw_bytes: float = 0
-    wait_seconds: float = 0
-    blocked: float = 0
-
-
-def parsed(value: object) -> Counters | None:
-    """Return the counters of a message; None if it is not valid: the program may print anything."""
-    names = {field.name for field in dataclasses.fields(Counters)}
-    if not isinstance(value, Mapping) or value.keys() != names:
-        return None
-    numbers = value.values()
-    # Not NaN, and such that sums and differences are finite.
-    valid = all(type(each) in (int, float) and 0 <= each < 2.0**63 for each in numbers)
-    return Counters(**value) if valid else None
 
 
 class _Rank:
@@ -150,7 +69,7 @@ class View:
 
     def report(self, rank: int, value: object) -> None:
         """Take a rank's message."""
-        new = parsed(value)
+        new = parse_counters(value)
         if new is None:
             return
         now = time.monotonic()

@@ -6,7 +6,8 @@ import itertools
 import pytest
 
 from jaxccomp import stats
-from jaxccomp.launch import live
+from jaxccomp.cli import live
+from jaxccomp.launch import lines
 
 COUNTERS = {"calls": 0, "sent_bytes": 0, "raw_bytes": 0, "wait_seconds": 0, "blocked": 0}
 
@@ -127,7 +128,7 @@ def test_invalid_reports_are_ignored(value, clock):
 
 def test_counters_are_the_sums_of_the_statistics():
     total = stats.get(wait=True).total
-    found = live.parsed(live.counters())
+    found = lines.parse_counters(lines.counters())
     assert (found.calls, found.sent_bytes, found.raw_bytes, found.blocked) == (
         *(total.calls, total.sent_bytes, total.raw_bytes),
         0,
