@@ -134,18 +134,19 @@ const char* NameOf(Collective collective) {
   }
 }
 
-// Returns the codec of the policy.
-std::string CodecOf(const XlaOperation& op) {
+// Returns the rule of the policy.
+XlaRule RuleOf(const XlaOperation& op) {
   const int64_t blocks = op.collective == Collective::kReduceScatter ? op.ranks() : 1;
   const int64_t bytes = blocks * op.count * SizeBytes(op.dtype);
   Groups& all = All();
   std::lock_guard<std::mutex> lock(all.mutex);
   for (const XlaRule& rule : all.rules) {
     const bool fits = (rule.operation == "*" || rule.operation == NameOf(op.collective)) &&
-                      (!rule.dtype.has_value() || rule.dtype == op.dtype) && bytes >= rule.min_bytes;
-    if (fits) return rule.codec;
+                      (!rule.dtype.has_value() || rule.dtype == op.dtype) && bytes >= rule.min_bytes &&
+                      bytes <= rule.max_bytes && (rule.devices.empty() || rule.devices == op.group->devices);
+    if (fits) return rule;
   }
-  return "raw";
+  return {.operation = "*", .dtype = std::nullopt, .codec = "raw"};
 }
 
 Result<CallSite*> SiteOf(const XlaOperation& op) {
@@ -168,7 +169,9 @@ Result<CallSite*> SiteOf(const XlaOperation& op) {
     if (op.collective != Collective::kRecv) spec.pairs.push_back(op.destination);
     if (op.collective != Collective::kSend) spec.pairs.push_back(op.source);
   }
-  spec.codec = CodecOf(op);
+  XlaRule rule = RuleOf(op);
+  spec.codec = std::move(rule.codec);
+  spec.algorithm = std::move(rule.algorithm);
   Result<std::unique_ptr<CallSite>> made = MakeCallSite(spec);
   if (!made.ok()) return made.status();
   std::shared_ptr<const Codec>& codec = (*made)->codec;
@@ -398,6 +401,12 @@ void SetXlaPolicy(std::vector<XlaRule> rules) {
   Groups& all = All();
   std::lock_guard<std::mutex> lock(all.mutex);
   all.rules = std::move(rules);
+}
+
+void AddXlaRule(XlaRule rule) {
+  Groups& all = All();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.rules.insert(all.rules.begin(), std::move(rule));
 }
 
 void OnXlaError(void (*call)(const std::string& text)) { on_error = call; }

@@ -37,10 +37,15 @@ struct XlaRule {
   std::optional<DType> dtype;            // null: of every type
   int64_t min_bytes = 0;                 // of the operand; of alltoall: of a block
   std::string codec;
+  std::string algorithm = "auto";
+  std::vector<int64_t> devices = {};     // of one group, by rank; empty: of every group
+  int64_t max_bytes = INT64_MAX;
 };
 // Sets the rules, the same on all ranks; the first one that fits an operation counts, and without one it is sent raw.
 // Lossy codecs are for sums. Call it before the first operation.
 void SetXlaPolicy(std::vector<XlaRule> rules);
+// Adds a rule before all others. Call it before the first operation that it fits.
+void AddXlaRule(XlaRule rule);
 // `call` gets the text of each error of an operation.
 void OnXlaError(void (*call)(const std::string& text));
 // Whether XLA has a communicator here. Then XLA's threads call operations, not only the program's.

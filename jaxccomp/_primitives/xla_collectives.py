@@ -9,6 +9,9 @@ XLA asks the library for a communicator for each group of devices, without sayin
 `_prepare` reads the groups from each compiled program, before it can run, and makes XLA ask for one
 group at a time: it runs a small program with one collective over the group, on this process's
 devices only. In it the library sends nothing, so processes need not do this together.
+
+Rules of the policy with the codec "auto" are resolved there, too: the sizes of the program's
+collectives are known. The library gets a rule for each of them.
 """
 
 from __future__ import annotations
@@ -33,10 +36,16 @@ _MAX_COUNT = 2**31 - 1
 _BYTES = {"pred": 1, "bf16": 2, "c64": 8, "c128": 16}
 _AXIS = "jaxccomp_group"
 
+# Operation, dtype (empty: every one), minimum of the operand's bytes, codec.
+Rule = tuple[str, str, int, str]
+
 _lock = threading.Lock()
 _is_active = False
 _making = threading.local()
 _made: set[tuple[Any, ...]] = set()
+_rules: list[Rule] = []
+# Group, operation, dtype and bytes of the collectives whose "auto" is resolved.
+_chosen: set[tuple[tuple[int, ...], str, str, int]] = set()
 
 
 # --- Policy ---------------------------------------------------------------------------------------
@@ -51,19 +60,18 @@ _DTYPES = (
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SIZE = re.compile(r">=([0-9]+)(B|KiB|MiB|GiB|)")
 
-# Operation, dtype (empty: every one), minimum of the operand's bytes, codec.
-Rule = tuple[str, str, int, str]
+_AUTO = "auto"
 
 
 def parse_policy(text: str) -> list[Rule]:
     """Read a policy: rules ``OP [DTYPE] [>=SIZE] CODEC``, separated by semicolons or lines.
 
     The first rule that fits an operation counts; an operation that no rule fits is sent raw. ``#``
-    begins a comment.
+    begins a comment. The codec ``auto`` is chosen by the profile of the ranks.
 
     Raises:
-      InvalidArgumentError: for a text that is no policy, and for lossy codecs of values other than
-        float32 and float64 in allreduce and reduce_scatter.
+      InvalidArgumentError: for a text that is no policy, for lossy codecs of values other than
+        float32 and float64 in allreduce and reduce_scatter, and for ``permute auto``.
       UnknownNameError: for unknown operations, dtypes and codecs.
 
     Example:
@@ -97,9 +105,15 @@ def _parse_rule(text: str) -> Rule:
             )
         size = int(found[1]) * _UNITS[found[2]]
     spec = codecs.parse(codec)
-    if codecs.find_custom(spec) is not None or codec.startswith("auto"):
+    if codecs.find_custom(spec) is not None:
         raise errors.InvalidArgumentError(
             f"the policy's rule {text!r}: {codec!r} is no codec of the engine."
+        )
+    codec = codecs.canonical_choice(codec)
+    if operation == "permute" and _is_open(codec):
+        raise errors.InvalidArgumentError(
+            f"the policy's rule {text!r}: {codec!r} chooses by predicted times, which do not exist "
+            "for permutes. Name a codec, such as 'lossless'."
         )
     is_lossy = not codecs.is_lossless(spec)
     if dtype and operation not in _REDUCTIONS:
@@ -113,7 +127,21 @@ def _parse_rule(text: str) -> Rule:
             f"operation ({errors.listed(_REDUCTIONS)}) and a dtype (float32 or float64); "
             "'lossless' fits all."
         )
-    return operation, dtype, size, str(spec)
+    return operation, dtype, size, codec
+
+
+def _is_open(codec: str) -> bool:
+    """Return whether the codec is chosen by the profile."""
+    return codec.partition(":")[0] == _AUTO
+
+
+def _rule_of(operation: str, dtype: str, size: int) -> Rule | None:
+    """Return the first rule that fits an operation, as the library does; None: it is sent raw."""
+    for rule in _rules:
+        of, of_dtype, min_bytes, _ = rule
+        if of in ("*", operation) and of_dtype in ("", dtype) and size >= min_bytes:
+            return rule
+    return None
 
 
 # --- The library ----------------------------------------------------------------------------------
@@ -130,7 +158,14 @@ def activate() -> None:
         if _is_active:
             return
         try:
-            engine.load().set_xla_policy(parse_policy(comm.xla_policy()))
+            _rules[:] = parse_policy(comm.xla_policy())
+            # "auto" is raw until `_choose` adds rules for the collectives of a program.
+            engine.load().set_xla_policy(
+                [
+                    (operation, dtype, size, "raw" if _is_open(codec) else codec)
+                    for operation, dtype, size, codec in _rules
+                ]
+            )
             engine.load().attach_xla(os.environ[engine.XLA_MPI])
         except RuntimeError as error:
             raise errors.EngineUnavailableError(f"{error}.") from None
@@ -146,7 +181,8 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
         return
     here = jax.process_index()
     groups: dict[tuple[int, ...], None] = {}
-    for each in _jax.collectives_of(executable, len(devices)):
+    collectives = _jax.collectives_of(executable, len(devices))
+    for each in collectives:
         _check_counts(each)
         groups |= dict.fromkeys(each.groups)
     mine = [[devices[index] for index in group] for group in groups]
@@ -154,6 +190,8 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
     if not mine:
         return
     comm.init()
+    for each in collectives:
+        _choose(each, devices)
     for group in mine:
         with _lock:
             if tuple(group) not in _made:
@@ -161,17 +199,25 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
                 _made.add(tuple(group))
 
 
+def _blocks(collective: _jax.XlaCollective) -> Iterator[tuple[str, int]]:
+    """Yield dtype, in XLA's words, and number of elements of each block that XLA passes."""
+    # Of an all-to-all, each block is a result of its own, unless it has one result.
+    is_whole = collective.name == "all-to-all" and len(collective.values) == 1
+    is_gathered = collective.name == "all-gather"
+    for dtype, count in collective.values:
+        yield dtype, count // len(collective.groups[0]) if is_whole or is_gathered else count
+
+
+def _element_bytes(dtype: str) -> int:
+    return _BYTES.get(dtype) or max(int("".join(filter(str.isdigit, dtype[:3]))) // 8, 1)
+
+
 def _check_counts(collective: _jax.XlaCollective) -> None:
     """Raise if XLA's counts, which have 32 bits, overflow: XLA would send other values."""
-    ranks = len(collective.groups[0])
     counts_bytes = collective.name not in ("all-reduce", "reduce-scatter")
-    for dtype, count in collective.values:
+    for dtype, count in _blocks(collective):
         if counts_bytes:
-            count *= _BYTES.get(dtype) or max(int("".join(filter(str.isdigit, dtype[:3]))) // 8, 1)
-        # Of an all-to-all, each block is a result of its own, unless it has one result.
-        is_whole = collective.name == "all-to-all" and len(collective.values) == 1
-        if collective.name == "all-gather" or is_whole:
-            count //= ranks
+            count *= _element_bytes(dtype)
         if count > _MAX_COUNT:
             unit = "bytes" if counts_bytes else "elements"
             raise errors.InvalidArgumentError(
@@ -179,6 +225,82 @@ def _check_counts(collective: _jax.XlaCollective) -> None:
                 f"CPU collectives by MPI count to {_MAX_COUNT}. Use more devices, smaller arrays, "
                 "or jaxccomp.lax, which has no such limit."
             )
+
+
+# Operations with predicted times, and the algorithm of the prediction: XLA runs an all-to-all as
+# exchanges of pairs.
+_PREDICTED = {
+    "all-reduce": ("allreduce", "auto"),
+    "reduce-scatter": ("reduce_scatter", "auto"),
+    "all-gather": ("allgather", "auto"),
+    "all-to-all": ("alltoall", "pairwise"),
+}
+_KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
+
+
+def _choose(collective: _jax.XlaCollective, devices: Sequence[Any]) -> None:
+    """Resolve "auto" for a collective of a program: give the library rules for its groups.
+
+    All ranks of a group compile the same programs in the same order, so they choose alike.
+
+    Raises:
+      InvalidArgumentError: if the policy's rule is "auto" and there is no profile.
+    """
+    ranks, here = len(collective.groups[0]), jax.process_index()
+    if collective.name not in _PREDICTED or ranks == 1:
+        return
+    operation, _ = _PREDICTED[collective.name]
+    for kind, count in _blocks(collective):
+        dtype, size = "", count * _element_bytes(kind)
+        if operation in _REDUCTIONS:
+            dtype = "uint8" if kind == "pred" else _KINDS.get(kind[0], "") + kind[1:]
+            if dtype not in _DTYPES:  # XLA refuses to reduce it
+                continue
+        if operation == "reduce_scatter":
+            size *= ranks
+        rule = _rule_of(operation, dtype, size)
+        if rule is None or not _is_open(rule[-1]):
+            continue
+        how = _resolved(rule, collective, devices, dtype, size)
+        for group in collective.groups:
+            if all(devices[index].process_index != here for index in group):
+                continue
+            key = (tuple(CPU.number(devices[i].id) for i in group), operation, dtype, size)
+            with _lock:
+                if key not in _chosen:
+                    engine.load().add_xla_rule(*key, *how)
+                    _chosen.add(key)
+
+
+def _resolved(
+    rule: Rule, collective: _jax.XlaCollective, devices: Sequence[Any], dtype: str, size: int
+) -> tuple[str, str]:
+    """Return codec and algorithm for an operation whose rule's codec is "auto"."""
+    planner, codec = comm.planner(), rule[-1]
+    if planner is None:
+        shown = " ".join(filter(None, (*rule[:2], f">={rule[2]}" if rule[2] else "", codec)))
+        raise errors.InvalidArgumentError(
+            f"the policy's rule {shown!r} chooses by a profile, and the ranks have none. Measure "
+            "one by `python -m jaxccomp tune links --output FILE`, and set JAXCCOMP_PROFILE=FILE."
+        )
+    operation, algorithm = _PREDICTED[collective.name]
+    is_cut = operation == "alltoall"  # `size` is that of a block
+    numbers = comm.process_numbers()
+    choice = planner.choose(
+        operation,
+        algorithm=algorithm,
+        codecs=codecs.choices(codec),
+        # XLA passes the values of other operations as bytes: predict them as float32.
+        sizes=((dtype or "float32", size * len(collective.groups[0]) if is_cut else size),),
+        groups=tuple(
+            tuple(numbers[devices[index].process_index] for index in group)
+            for group in collective.groups
+        ),
+    )
+    if choice is None:
+        return codecs.canonical(codec), "auto"
+    # The messages of an all-to-all have no algorithm.
+    return choice.chosen.codec, "auto" if is_cut else choice.chosen.algorithm
 
 
 def _make(group: Sequence[Any]) -> None:

@@ -3,17 +3,21 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import patience
 import pytest
 
+from jaxccomp import schedules
 from jaxccomp._native import engine
+from jaxccomp.bench import launch
 from jaxccomp.launch import mpiexec
 from jaxccomp.launch.processes import reserved_port
 
 WORKER = str(pathlib.Path(__file__).with_name("xla_worker.py"))
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 SECONDS = 300
 GLOO = {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
 XLA = ("-m", "jaxccomp", "run", "--xla")
@@ -90,6 +94,74 @@ def test_policy_compresses_xla_collectives_and_stats_count_them():
         assert found["allreduce float64[4096] raw"]["ratio"] == 0.5
         assert 1 < found["allgather float64[2048] lossless"]["ratio"] < 1.9
         assert all(row["where"] == "jit with shardings" for row in found.values())
+
+
+def example(program, processes, devices, policy=None):
+    """Run an example; return the last loss, and by process the line that it has printed."""
+    start = [] if policy is None else [*XLA, "--policy", policy]
+    environ = {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_ENABLE_X64": "0", "XLA_FLAGS": ""}
+    folders = [str(EXAMPLES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ["PYTHONPATH"] = os.pathsep.join(folders)
+    done = launch.run(
+        processes,
+        ["-P", *start, str(EXAMPLES / program)],
+        env=environ | (GLOO if policy is None else {}),
+        timeout_seconds=patience.seconds(SECONDS),
+    )
+    assert not done.error, done.output
+    lines = sorted(
+        re.findall(r"process \d+: loss [\d.]+ -> [\d.]+, parameters [0-9a-f]{8}", done.output)
+    )
+    assert len(lines) == processes, done.output
+    first, last = map(float, re.findall(r"loss ([\d.]+) -> ([\d.]+)", lines[0])[0])
+    assert last < 0.9 * first, lines
+    return last, lines
+
+
+GRADIENTS = "allreduce float32 int8; reduce_scatter float32 int8"
+LARGE_SUMS = "allreduce float32 >=24KiB int8"
+
+
+@pytest.mark.parametrize(
+    "program, processes, devices, gradients",
+    [
+        ("sharded_fsdp.py", 2, 1, GRADIENTS),
+        pytest.param("sharded_data_parallel.py", 2, 1, GRADIENTS, marks=pytest.mark.slow),
+        pytest.param("sharded_transformer.py", 2, 2, LARGE_SUMS, marks=pytest.mark.slow),
+        pytest.param("sharded_transformer.py", 4, 1, LARGE_SUMS, marks=pytest.mark.slow),
+    ],
+)
+def test_examples_of_shardings_train_as_with_gloo(program, processes, devices, gradients):
+    """Raw and lossless with the same bits, int8 gradients with nearly the same loss."""
+    if program == "sharded_data_parallel.py":
+        pytest.importorskip("flax")
+        pytest.importorskip("optax")
+    loss, lines = example(program, processes, devices)
+    assert example(program, processes, devices, "")[1] == lines
+    assert example(program, processes, devices, "* lossless")[1] == lines
+    coded, other = example(program, processes, devices, gradients)
+    assert other != lines  # the codec was used
+    assert abs(coded - loss) <= 0.005 * loss, (coded, loss)
+
+
+def test_auto_policy_compresses_by_the_profile(tmp_path):
+    rates = {f"{name}_bytes_per_second": 4e9 for name in ("encode", "decode", "merge")}
+    profile = {
+        "hosts": [{"count": 1, "ranks": 2, "cores": 2}],
+        "pairs": {"host": {"bytes_per_second": 1e7}},
+        "codecs": {"lossless": rates | {"ratio": 1.4}},
+    }
+    schedules.write_profile(tmp_path / "profile.json", profile)
+    environ = {"JAXCCOMP_PROFILE": str(tmp_path / "profile.json")}
+    rules = "allreduce float64 >=48KiB auto; allgather auto"
+    for found in results(2, 2, [*XLA, "--policy", rules, WORKER, "records"], environ):
+        assert {"allreduce float64[8192] lossless", "allreduce float64[4096] raw"} <= set(found)
+        assert "allgather float64[2048] lossless" in found, found
+
+
+def test_auto_policy_without_a_profile_is_refused_on_every_rank():
+    for found in results(2, 1, [*XLA, "--policy", "* auto", WORKER, "fails"]):
+        assert "python -m jaxccomp tune links" in found["error"], found
 
 
 @pytest.mark.parametrize(

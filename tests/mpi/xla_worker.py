@@ -116,8 +116,11 @@ def summing():
     return jax.jit(lambda x: jnp.sum(x, axis=0), out_shardings=NamedSharding(mesh, P())), x
 
 
-def hears(program, x):
-    """Record the error with which the program fails, and the seconds until then."""
+def hears(program, x, others=()):
+    """Record the error with which the program fails, and the seconds until then.
+
+    Process 0, whose end would end the others by JAX's service, waits for these others.
+    """
     begun = time.monotonic()
     try:
         while True:
@@ -126,6 +129,14 @@ def hears(program, x):
         FOUND["error"] = str(error)
     FOUND["seconds"] = time.monotonic() - begun
     print(json.dumps(FOUND) + "\n", end="", flush=True)
+    if others:
+        from jaxccomp import _jax
+
+        client = _jax.distributed_client()
+        if PROCESS != "0":
+            client.key_value_set(f"heard by {PROCESS}", "an error")
+        for each in others if PROCESS == "0" else ():
+            _jax.stored(client, f"heard by {each}", 60)
     os._exit(7)  # JAX's own exit waits for the lost process
 
 
@@ -134,7 +145,16 @@ def killed():
     program(x).block_until_ready()
     if PROCESS == "1":
         os.kill(os.getpid(), signal.SIGKILL)
-    hears(program, x)
+    hears(program, x, others=(2,))
+
+
+def paused():
+    """Process 1 is stopped from outside while the program runs, and continued later."""
+    program, x = summing()
+    program(x).block_until_ready()
+    if PROCESS == "1":
+        print("ready", flush=True)
+    hears(program, x, others=(1,))
 
 
 def raises():

@@ -10,6 +10,7 @@ import pytest
 from ucx import processes
 
 WORKER = str(pathlib.Path(__file__).with_name("program_worker.py"))
+XLA_WORKER = str(pathlib.Path(__file__).parents[1] / "mpi" / "xla_worker.py")
 
 
 def answers(started, timeout_seconds=120):
@@ -99,6 +100,43 @@ def test_paused_process_is_named_at_the_deadline_and_can_resume():
     processes.finish(started[1:], 60)
     assert "rank 1 of 'world'" in first["error"]
     assert first["at_deadline"], first
+
+
+def start_sharded(ranks, case, timeout_seconds):
+    """Start a program of jit with shardings, whose collectives XLA adds (docs/xla.md)."""
+    env = {
+        "XLA_WORKER": f"127.0.0.1:{processes.free_port()} {{rank}} {ranks} 1",
+        "JAXCCOMP_TIMEOUT_SECONDS": str(timeout_seconds),
+    }
+    return processes.start(ranks, ["-m", "jaxccomp", "run", "--xla", XLA_WORKER, case], env)
+
+
+def test_survivors_of_a_kill_in_a_sharded_program_get_a_named_error():
+    started = start_sharded(3, "killed", 60)
+    texts = processes.finish(started, 120)
+    assert started[1].returncode == -signal.SIGKILL, texts[1]
+    for rank in (0, 2):
+        found = processes.answer(texts[rank])
+        assert "rank 1" in found["error"], found
+        assert not patience.at_deadline(found["error"]), found
+        assert found["seconds"] < patience.seconds(10), found
+        assert started[rank].returncode != 0, texts[rank]
+
+
+def test_paused_process_of_a_sharded_program_is_named_at_the_deadline():
+    started = start_sharded(2, "paused", 5)
+    assert any(line.startswith("ready") for line in started[1].stdout)
+    started[1].send_signal(signal.SIGSTOP)
+    try:
+        lines = (line for line in started[0].stdout if line.startswith("{"))
+        first = processes.answer(next(lines))
+    finally:
+        started[1].send_signal(signal.SIGCONT)
+    second = processes.answer(processes.finish(started, 60)[1])
+    assert "process 1" in first["error"] and patience.at_deadline(first["error"]), first
+    assert first["seconds"] < patience.seconds(10), first
+    assert second["error"], second
+    assert all(each.returncode != 0 for each in started)
 
 
 @pytest.mark.slow

@@ -5,11 +5,12 @@ import mmap
 import pathlib
 import re
 import subprocess
+import types
 
 import jaxlib
 import pytest
 
-from jaxccomp import errors
+from jaxccomp import comm, errors, schedules
 from jaxccomp._jax import events
 from jaxccomp._native import engine
 from jaxccomp._primitives import xla_collectives
@@ -119,6 +120,10 @@ def test_parse_policy_returns_rules_in_order():
         ("*", "", 0, "zstd"),
     ]
     assert xla_collectives.parse_policy("") == []
+    assert xla_collectives.parse_policy("allreduce float32 auto:int8; * auto") == [
+        ("allreduce", "float32", 0, "auto:int8"),
+        ("*", "", 0, "auto"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +140,92 @@ def test_parse_policy_returns_rules_in_order():
         ("* int8", "is lossy"),
         ("alltoall bf16", "is lossy"),
         ("allgather float32 lossless", "omit float32"),
-        ("* auto", "is no codec of the engine"),
+        ("* auto:int8", "is lossy"),
+        ("allreduce float32 auto:auto", "stands alone"),
+        ("permute auto", "predicted times, which do not exist for permutes"),
     ],
 )
 def test_invalid_policy_error_names_allowed_values(rule, fact):
     with pytest.raises(errors.InvalidArgumentError, match=re.escape(fact)):
         xla_collectives.parse_policy(f"* raw; {rule}")
+
+
+# Two processes, whose hosts are connected by 10 MB/s.
+RATES = {f"{name}_bytes_per_second": 4e9 for name in ("encode", "decode", "merge")}
+SLOW_LINK = {
+    "hosts": [
+        {"count": 2, "ranks": 1, "cores": 4, "up_bytes_per_second": 1e7}
+        | {"down_bytes_per_second": 1e7}
+    ],
+    "codecs": {"lossless": RATES | {"ratio": 1.4}, "int8": RATES | {"ratio": 3.7}},
+}
+BOTH = ((0, 1),)
+
+
+def rules_of_auto(monkeypatch, policy, collectives, profile=SLOW_LINK, hosts=(0, 1)):
+    """Return the rules that the library gets for collectives of a program of two processes."""
+    added = []
+    core = types.SimpleNamespace(add_xla_rule=lambda *rule: added.append(rule))
+    planner = profile and schedules.Planner(schedules.cluster_of(profile), hosts)
+    monkeypatch.setattr(comm, "planner", lambda: planner)
+    monkeypatch.setattr(comm, "process_numbers", lambda: {0: 0, 1: 1})
+    monkeypatch.setattr(xla_collectives, "_rules", xla_collectives.parse_policy(policy))
+    monkeypatch.setattr(xla_collectives, "_chosen", set())
+    monkeypatch.setattr(xla_collectives.engine, "load", lambda load=engine.load: Both(core, load()))
+    devices = [types.SimpleNamespace(id=each, process_index=each) for each in range(2)]
+    for each in collectives:
+        xla_collectives._choose(events.XlaCollective(*each), devices)
+    return added
+
+
+class Both:
+    """The engine, with functions of another object."""
+
+    def __init__(self, first, second):
+        self._first, self._second = first, second
+
+    def __getattr__(self, name):
+        return getattr(self._first if hasattr(self._first, name) else self._second, name)
+
+
+def test_auto_rules_are_resolved_by_the_profile_for_each_operation_and_size(monkeypatch):
+    policy = "allreduce float32 auto; allreduce float64 auto:int8; * auto"
+    collectives = [
+        ("all-reduce", BOTH, (("f32", 1 << 20), ("f32", 4), ("f32", 1 << 20))),
+        ("all-reduce", BOTH, (("f64", 1 << 20),)),
+        ("reduce-scatter", BOTH, (("f32", 1 << 19),)),
+        ("all-gather", BOTH, (("bf16", 1 << 21),)),
+        ("all-to-all", BOTH, (("f32", 1 << 19), ("f32", 1 << 19))),
+        ("all-to-all", BOTH, (("f32", 1 << 20),)),
+        ("collective-permute", BOTH, (("f32", 1 << 20),)),
+        ("all-gather", ((0,), (1,)), (("f32", 1 << 20),)),
+    ]
+    rules = rules_of_auto(monkeypatch, policy, collectives)
+    assert all(members == (0, 1) for members, *_ in rules)
+    assert {tuple(rule[1:5]) for rule in rules} == {
+        ("allreduce", "float32", 4 << 20, "lossless"),
+        ("allreduce", "float32", 16, "raw"),
+        ("allreduce", "float64", 8 << 20, "int8"),
+        ("reduce_scatter", "float32", 4 << 20, "lossless"),
+        ("allgather", "", 2 << 20, "lossless"),
+        ("alltoall", "", 2 << 20, "lossless"),
+    }
+    assert len(rules) == 6
+
+
+def test_auto_rules_send_raw_if_codecs_are_slow_and_leave_other_rules_alone(monkeypatch):
+    rates = dict.fromkeys(RATES, 1e6) | {"ratio": 1.4}
+    slow_codecs = SLOW_LINK | {"codecs": {"lossless": rates}}
+    collectives = [("all-gather", BOTH, (("f32", 1 << 20),)), ("all-reduce", BOTH, (("f32", 9),))]
+    rules = rules_of_auto(monkeypatch, "allreduce lossless; * auto", collectives, slow_codecs)
+    assert [tuple(rule[1:5]) for rule in rules] == [("allgather", "", 2 << 20, "raw")]
+
+
+def test_auto_rule_without_a_profile_names_the_command_that_measures_one(monkeypatch):
+    collectives = [("all-gather", BOTH, (("f32", 1 << 20),))]
+    assert rules_of_auto(monkeypatch, "allreduce float32 auto", collectives, None) == []
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        rules_of_auto(monkeypatch, "allgather >=1KiB auto", collectives, None)
+    assert "'allgather >=1024 auto'" in str(raised.value)
+    assert "python -m jaxccomp tune links" in str(raised.value)
+    assert "JAXCCOMP_PROFILE" in str(raised.value)

@@ -34,6 +34,14 @@ void Attach(const std::string& path) {
   OnXlaError(&RememberError);
 }
 
+// Empty: every dtype.
+std::optional<DType> DTypeOf(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  const std::optional<DType> found = FindDType(name);
+  if (!found.has_value()) throw py::value_error("unknown dtype " + name);
+  return found;
+}
+
 }  // namespace
 
 void DefineXlaCollectives(py::module_& m) {
@@ -45,12 +53,19 @@ void DefineXlaCollectives(py::module_& m) {
         [](const std::vector<std::tuple<std::string, std::string, int64_t, std::string>>& rows) {
           std::vector<XlaRule> rules;
           for (const auto& [operation, dtype, min_bytes, codec] : rows) {
-            if (!dtype.empty() && !FindDType(dtype).has_value()) throw py::value_error("unknown dtype " + dtype);
-            rules.push_back({operation, dtype.empty() ? std::nullopt : FindDType(dtype), min_bytes, codec});
+            rules.push_back({operation, DTypeOf(dtype), min_bytes, codec});
           }
           SetXlaPolicy(std::move(rules));
         },
         py::arg("rules"));
+  // The rule of one group's operations of this size.
+  m.def("add_xla_rule",
+        [](std::vector<int64_t> devices, const std::string& operation, const std::string& dtype, int64_t bytes,
+           const std::string& codec, const std::string& algorithm) {
+          AddXlaRule({operation, DTypeOf(dtype), bytes, codec, algorithm, std::move(devices), bytes});
+        },
+        py::arg("devices"), py::arg("operation"), py::arg("dtype"), py::arg("bytes"), py::arg("codec"),
+        py::arg("algorithm"));
   // Returns the ranks for which XLA has made a communicator.
   m.def("end_xla_group", &EndXlaGroup);
 }
