@@ -123,9 +123,7 @@ def target(platform: Platform) -> str:
         if platform is CPU:
             jax.ffi.register_ffi_target(_PASS_TARGET, row["pass"], platform=platform.xla)
             count = row["count"]
-            jax.ffi.register_ffi_type(
-                _COUNT_STATE_TYPE, count["state_type"], platform=platform.xla
-            )
+            jax.ffi.register_ffi_type(_COUNT_STATE_TYPE, count["state_type"], platform=platform.xla)
             jax.ffi.register_ffi_target(_COUNT_TARGET, count["stages"], platform=platform.xla)
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
