@@ -49,9 +49,13 @@ environments: dependencies
 # tools/run_tests.py defines the parts of the tests. `make test` takes minutes: it runs a representative part of the
 # contract tests, all pairs of values of other parameter products, launches shared by several cases
 # (tests/contract/selection.py), no slow tests, and each MPI and JAX version only for tests that depend on it.
+# SHARE=K/N adds the K-th of N shares of `make test-slow`. TOOK="install=60 compile=180" adds rows of seconds to the
+# table of times.
 RUN_TESTS := $(PYTHON) tools/run_tests.py
+SHARE :=
+TOOK :=
 test: environments
-	$(RUN_TESTS) test
+	$(RUN_TESTS) test $(if $(SHARE),slow --share $(SHARE)) $(TOOK:%=--took %)
 
 # The rest of the suite: slow tests, and the tests that `make test` runs with only one MPI or JAX, with the others.
 test-slow: environments

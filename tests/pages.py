@@ -7,6 +7,7 @@ continue it. A comment before its first block says how it runs; without one, on 
 
 "ranks=N" starts N processes by mpiexec, "devices=N" one process with N devices, "testbed" one
 process beside tools/testbed. The comment may instead give the path of a test that runs the program.
+The first line of a notebook's cell, such as `%%writefile train.py`, is no part of the program.
 """
 
 import dataclasses
@@ -45,10 +46,11 @@ def programs(path):
         if block["language"] != "python":
             continue
         ways = tuple(block["ways"].split(", then ")) if block["ways"] else ("ranks=2",)
-        if re.match(r"import |from ", block["code"]) or block["ways"] or not found:
-            found.append(Program(path, block["code"], 1, ways))
+        code = re.sub(r"\A%%.*\n", "", block["code"])
+        if re.match(r"import |from ", code) or block["ways"] or not found:
+            found.append(Program(path, code, 1, ways))
         else:
             last = found.pop()
-            code = f"{last.code}\n{block['code']}"
+            code = f"{last.code}\n{code}"
             found.append(dataclasses.replace(last, code=code, blocks=last.blocks + 1))
     return found

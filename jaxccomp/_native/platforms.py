@@ -91,11 +91,12 @@ def _run_last(devices: list[Any]) -> None:
 # are registered before JAX's backend starts, its start fails. Not later: a loaded precompiled
 # program needs the targets at once.
 
-# The FFI targets, and the type of the state that XLA keeps per call site.
+# The FFI targets, and the types of the state that XLA keeps per call site.
 _TARGET = "jaxccomp_collective"
 _PASS_TARGET = "jaxccomp_pass"
 _COUNT_TARGET = "jaxccomp_count"
 _STATE_TYPE = "jaxccomp_call_site"
+_COUNT_STATE_TYPE = "jaxccomp_counted_site"
 
 _lock = threading.Lock()
 _registered: set[Platform] = set()
@@ -121,7 +122,9 @@ def target(platform: Platform) -> str:
         jax.ffi.register_ffi_target(_TARGET, row["stages"], platform=platform.xla)
         if platform is CPU:
             jax.ffi.register_ffi_target(_PASS_TARGET, row["pass"], platform=platform.xla)
-            jax.ffi.register_ffi_target(_COUNT_TARGET, row["count"], platform=platform.xla)
+            count = row["count"]
+            jax.ffi.register_ffi_type(_COUNT_STATE_TYPE, count["state_type"], platform=platform.xla)
+            jax.ffi.register_ffi_target(_COUNT_TARGET, count["stages"], platform=platform.xla)
         if not _registered:
             # The engine groups the call sites of a program until its compilation ends.
             _jax.on_compiled(

@@ -3,6 +3,7 @@
 `mpiexec -n 3 python failure_worker.py CASE,CASE...` runs the cases in order.
 """
 
+import asyncio
 import os
 import pathlib
 import signal
@@ -157,6 +158,43 @@ def interrupted(world):
     else:
         said = refused(lambda: total(group))
         assert "rank 1 of 'world/group'" in said, said
+    assert total(world)[0] == world.size
+
+
+def interrupted_in_a_notebook(world):
+    """Ctrl-C ends a wait in a cell. As a notebook's kernel, this runs the cell in an event loop.
+
+    A kernel ignores SIGINT between cells, and installs Python's default handler for each cell.
+    """
+    from mpi4py import MPI
+
+    group = world.duplicate("notebook")
+    total(world)
+
+    async def cell():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Timer(patience.seconds(0.5), os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            jax.block_until_ready(total(group))
+            raise AssertionError("no KeyboardInterrupt")
+        except KeyboardInterrupt:
+            tell("was interrupted")
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    async def kernel():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        await asyncio.create_task(cell())
+
+    if world.rank == 1:
+        asyncio.run(kernel())
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        MPI.COMM_WORLD.send(None, dest=0)
+    else:
+        if world.rank == 0:
+            MPI.COMM_WORLD.recv(source=1)
+        said = refused(lambda: total(group))
+        assert "rank 1 of 'world/notebook'" in said, said
     assert total(world)[0] == world.size
 
 

@@ -103,7 +103,7 @@ def test_launch_page_prints_the_throughput():
 @pytest.mark.slow
 def test_debugging_page_shows_the_printed_error():
     """The error names the operation, its line and the rank that is missing, as the page shows."""
-    (output,) = outputs("docs/debugging.md", 0)
+    (output,) = outputs("docs/debugging.md", 1)
     assert "rank 0: DEADLINE_EXCEEDED: allreduce(mean, float32[3]) at program.py:5" in output
     assert "rank 0 of 'world' waits for rank 1 of 'world'" in output
 
@@ -190,3 +190,25 @@ def test_slow_links_page_trains_to_the_stated_loss():
 @pytest.mark.slow
 def test_moe_page_prints_a_line_per_rank():
     assert outputs("docs/moe.md", 0)[0].count("rank") == 2
+
+
+@pytest.mark.slow
+def test_notebooks_page_prints_the_mean_of_the_devices_and_of_the_ranks():
+    (devices,) = outputs("docs/notebooks.md", 0)
+    assert re.search(r"\[2\.99\d* 3\.99\d*\]|\[3\. 4\.\]", devices), devices
+    (processes,) = outputs("docs/notebooks.md", 1)
+    assert processes.count("of 2: [0.5 0.5 0.5]") == 2
+
+
+@pytest.mark.slow
+def test_notebooks_page_runs_cells_on_engines_of_ipyparallel():
+    pytest.importorskip("ipyparallel")
+    start, cell = pages.programs("docs/notebooks.md")[2:]
+    names = {}
+    exec(start.code, names)
+    try:
+        cells = names["engines"][:].execute(cell.code, block=False)
+        cells.get(timeout=patience.seconds(60))
+        assert sorted(cells.stdout) == [f"rank {rank} of 2: [0.5 0.5 0.5]\n" for rank in range(2)]
+    finally:
+        names["cluster"].stop_cluster_sync()

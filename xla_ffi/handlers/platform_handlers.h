@@ -21,8 +21,8 @@ const PlatformHandlers& CudaHandlers();
 // memory. One more result may follow: a token of one byte.
 XLA_FFI_Error* Pass(XLA_FFI_CallFrame* frame);
 
-// The CPU handler of jaxccomp_count (jaxccomp/_primitives/lowering.py), which counts a call that XLA runs without the
+// The CPU handlers of jaxccomp_count (jaxccomp/_primitives/lowering.py), which counts a call that XLA runs without the
 // engine (TracedCalls). It has no operands and no results.
-XLA_FFI_Error* Count(XLA_FFI_CallFrame* frame);
+const PlatformHandlers& CountHandlers();
 
 }  // namespace jaxccomp

@@ -2,8 +2,9 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "handlers/platform_handlers.h"
+#include "handlers/make_handlers.h"
 
 namespace ffi = xla::ffi;
 
@@ -12,7 +13,7 @@ namespace {
 
 using Lock = std::lock_guard<std::mutex>;
 
-ffi::Error CountCall(ffi::Dictionary attributes) {
+Result<std::unique_ptr<TracedSite>> MakeSite(const ffi::Dictionary& attributes) {
   const auto text = [&](const char* name) {
     const ffi::ErrorOr<std::string_view> value = attributes.get<std::string_view>(name);
     return value.has_value() ? std::string(*value) : std::string();
@@ -22,8 +23,9 @@ ffi::Error CountCall(ffi::Dictionary attributes) {
     return value.has_value() ? *value : int64_t{0};
   };
   const Result<Collective> collective = ParseCollective(text("collective"));
-  if (!collective.ok()) return ffi::Error::InvalidArgument(collective.status().message());
-  OpSpec spec;
+  if (!collective.ok()) return collective.status();
+  auto site = std::make_unique<TracedSite>();
+  OpSpec& spec = site->spec;
   spec.collective = *collective;
   if (const std::string reduction = text("reduce_op"); reduction == "mean") {
     spec.mean = true;
@@ -37,26 +39,41 @@ ffi::Error CountCall(ffi::Dictionary attributes) {
   spec.group_size = number("group_size");
   spec.shapes = text("shapes");
   spec.where = text("where");
-  TracedCalls::Get().Count(spec, number("operand_bytes"));
-  return ffi::Error::Success();
+  site->text = spec.ToString();
+  site->operand_bytes = number("operand_bytes");
+  return site;
 }
 
+struct CountPlatform {
+  using Site = TracedSite;
+  static Result<std::unique_ptr<TracedSite>> Make(const ffi::Dictionary& attributes) { return MakeSite(attributes); }
+  static void Forget(TracedSite&) {}
+  static ffi::Error Execute(FfiState<CountPlatform>* state, ffi::RunId, int32_t, ffi::RemainingArgs,
+                            ffi::RemainingRets) {
+    TracedCalls::Get().Count(*state->site);
+    return ffi::Error::Success();
+  }
+};
+
 }  // namespace
+
+const PlatformHandlers& CountHandlers() { return MakeHandlers<CountPlatform>(); }
 
 TracedCalls& TracedCalls::Get() {
   static auto* const calls = new TracedCalls;   // never destroyed: XLA's threads may outlive static destruction
   return *calls;
 }
 
-void TracedCalls::Count(const OpSpec& spec, int64_t bytes) {
-  const std::string text = spec.ToString();
+void TracedCalls::Count(TracedSite& site) {
   const Lock lock(mutex_);
-  CollectiveStats& stats = stats_[static_cast<size_t>(spec.collective)];
+  if (site.row == nullptr) {
+    site.row = calls_.RowOf(site.spec, site.text);
+    site.row->backend = "xla";
+  }
+  CollectiveStats& stats = stats_[static_cast<size_t>(site.spec.collective)];
   ++stats.calls;
-  stats.value_bytes += bytes;
-  CallRow& row = *calls_.RowOf(spec, text);
-  row.backend = "xla";
-  row.counts.Add({.operand_bytes = bytes}, false);
+  stats.value_bytes += site.operand_bytes;
+  site.row->counts.Add({.operand_bytes = site.operand_bytes}, false);
 }
 
 Stats TracedCalls::GetStats() const {
@@ -73,11 +90,6 @@ void TracedCalls::Reset() {
   const Lock lock(mutex_);
   stats_ = {};
   calls_.Reset();
-}
-
-XLA_FFI_Error* Count(XLA_FFI_CallFrame* frame) {
-  static auto* handler = ffi::Ffi::Bind().Attrs().To(CountCall).release();
-  return handler->Call(frame);
 }
 
 }  // namespace jaxccomp

@@ -69,7 +69,7 @@ py::dict Registrations() {
   py::dict platforms;
   platforms["cpu"] = Registration(CpuHandlers());
   platforms["cpu"]["pass"] = Target(Pass);
-  platforms["cpu"]["count"] = Target(Count);
+  platforms["cpu"]["count"] = Registration(CountHandlers());
   platforms["cuda"] = Registration(CudaHandlers());
   return platforms;
 }
