@@ -50,7 +50,11 @@ def _table(lines: Sequence[Line]) -> str:
     # Ways that have losses but no times.
     losses = [line for line in lines if line.get("losses") and "seconds" not in line]
     raw = next((line for line in lines if line.get("losses") and line["codec"] == "raw"), None)
+    columns = list(_COLUMNS)
     peers = [line["seconds"] for line in done if line["worker"] == "torch"]
+    gloo = [line["seconds"] for line in done if line["codec"] == "gloo"]
+    if gloo:  # a table of XLA's own collectives
+        peers, columns[2] = gloo, "of JAX with gloo"
     alone = [line["seconds"] for line in done if line["worker"] == "alone"]
     rows = []
     for line in done:
@@ -70,7 +74,7 @@ def _table(lines: Sequence[Line]) -> str:
     rows += [[line["way"], *[""] * (len(_COLUMNS) - 2), _loss(line, raw)] for line in losses]
     failed = [f"Failed: {line['way']}." for line in lines if "error" in line]
     title = "**{}, {} x {}**".format(*_place(done[0]))
-    return "\n".join([title, "", scenario.markdown(_COLUMNS, rows), *failed])
+    return "\n".join([title, "", scenario.markdown(columns, rows), *failed])
 
 
 def _loss(line: Line, raw: Line | None) -> str:
