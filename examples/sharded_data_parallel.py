@@ -42,6 +42,7 @@ def train_step(
     model: Network, optimizer: nnx.Optimizer[Network], images: jax.Array, labels: jax.Array
 ) -> jax.Array:
     """Trains on a batch; returns its loss."""
+    loss: jax.Array
     loss, grads = nnx.value_and_grad(loss_of)(model, images, labels)
     optimizer.update(model, grads)
     return loss

@@ -6,7 +6,8 @@ r"""Compares random programs of `jit` with shardings with NumPy: XLA adds their 
 
 All processes draw program i from (seed, i): up to three chains of steps, on a mesh of four devices,
 2 x 2 or 4 x 1. After each step the array gets a random sharding. Values are small integers, so that
-sums are exact in any order. ``--first I --programs 1`` runs program I again.
+sums are exact in any order. ``--first I --programs 1`` runs program I again. XLA warns of shardings
+that it reaches by replication; TF_CPP_MIN_LOG_LEVEL=2 hides these warnings.
 """
 
 from __future__ import annotations
