@@ -178,7 +178,8 @@ def differs():
     mesh = Mesh(np.array(jax.devices()), ("x",))
     size = 1000 + 8 * int(PROCESS)
     x = put(np.ones((len(jax.devices()), size), np.float32), NamedSharding(mesh, P("x")))
-    hears(jax.jit(lambda x: jnp.sum(x, axis=0), out_shardings=NamedSharding(mesh, P())), x)
+    add = jax.jit(lambda x: jnp.sum(x, axis=0), out_shardings=NamedSharding(mesh, P()))
+    hears(add, x, others=(1,))
 
 
 def fails():
@@ -194,7 +195,7 @@ def kinds():
     mesh = Mesh(np.array(jax.devices()), ("x",))
     x = put(np.ones((len(jax.devices()), 1000), np.float32), NamedSharding(mesh, P("x")))
     of_one = [lambda x: jnp.sum(x, axis=0), lambda x: x + 1][int(PROCESS) % 2]
-    hears(jax.jit(of_one, out_shardings=NamedSharding(mesh, P())), x)
+    hears(jax.jit(of_one, out_shardings=NamedSharding(mesh, P())), x, others=(1,))
 
 
 def stopped():
@@ -210,7 +211,7 @@ def stopped():
 def unconnected():
     """Without `import jaxccomp`, the first collective says what to do."""
     assert "jaxccomp" not in sys.modules
-    hears(*summing())
+    hears(*summing(), others=(1,))
 
 
 def late():
@@ -222,7 +223,7 @@ def late():
         FOUND["before"] = str(error)
     import jaxccomp  # noqa: F401
 
-    hears(program, x)
+    hears(program, x, others=(1,))
 
 
 def records():
