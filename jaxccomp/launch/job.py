@@ -325,8 +325,8 @@ class _Run:
             elif "trouble" in told:
                 if self.ending is None:
                     why = f"{told['trouble']}; all ranks were ended"
-                    self._end(Outcome(told["status"], why), signal.SIGTERM)
-            elif self.ending is None:
+                    self._end(Outcome(told.get("status", 1), why), signal.SIGTERM)
+            elif "status" in told and self.ending is None:
                 self._ended(rank, told["status"])
             if not text:
                 return

@@ -42,7 +42,11 @@ def told(rank: int, **values: Any) -> bytes:
 _CONTROL = {
     "pid": int,  # of the rank's supervisor, which gets signals
     "status": int,  # the exit status of the rank's program
-    "trouble": str,  # why the rank cannot run
+    "trouble": str,  # why the rank or its host cannot run
+    # The ends of a host's ssh connection, and a free port (host_agent.py).
+    "server": str,
+    "client": str,
+    "port": int,
     "live": dict,  # the rank's `Counters`
 }
 
@@ -70,7 +74,7 @@ def _is_control(values: object) -> bool:
         and all(type(value) is _CONTROL.get(name) for name, value in values.items())
         and values.get("pid", 2) > 1  # 0 and less are groups of processes
         and 0 <= values.get("status", 0) <= 255
-        and ("trouble" not in values or "status" in values)
+        and len({"server", "client", "port"} & values.keys()) in (0, 3)
     )
 
 

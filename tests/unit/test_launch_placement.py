@@ -218,7 +218,7 @@ def test_parse_recognizes_ranks_output_control_messages_and_aborts():
     assert lines.parse(b"[3] 50 %" + lines.told(3, status=1)[4:]) == (3, b"50 %", {"status": 1})
     for values in (
         *(b"[1]", b"{}", b'{"pid": 0}', b'{"pid": -1}', b'{"pid": true}', b'{"status": 256}'),
-        *(b'{"trouble": "t"}', b'{"other": 1}', b'{"live": 1}', b"[" * 100_000),
+        *(b'{"port": 1}', b'{"other": 1}', b'{"live": 1}', b"[" * 100_000),
     ):
         # The program's own text: the launcher would signal these processes, or raise.
         assert lines.parse(b"[3] \x1ejaxccomp " + values + b"\n")[2] is None
