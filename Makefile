@@ -193,7 +193,8 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
-	cd tests && ../$(VENV)/bin/pyright --pythonpath ../$(VENV)/bin/python --verifytypes jaxccomp --ignoreexternal
+	# --verifytypes ignores --pythonpath: it checks the package of the first Python in the PATH.
+	cd tests && PATH="$(CURDIR)/$(VENV)/bin:$$PATH" pyright --verifytypes jaxccomp --ignoreexternal
 	$(VENV)/bin/mypy --strict examples
 
 clean:

@@ -311,7 +311,7 @@ _TABLE = (
 )
 
 # Messages about how the package runs, by the option log.
-logger = logging.getLogger("jaxccomp")
+logger: logging.Logger = logging.getLogger("jaxccomp")
 _to_stderr = logging.StreamHandler()
 _to_stderr.setFormatter(logging.Formatter("jaxccomp[%(process)d] %(message)s"))
 

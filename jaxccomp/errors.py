@@ -133,7 +133,9 @@ class CollectiveError(JaxccompError, RuntimeError):
 
     def __init__(self, text: str, code: str = "", operation: str = "", where: str = ""):
         super().__init__(text)
-        self.code, self.operation, self.where = code, operation, where
+        self.code: str = code
+        self.operation: str = operation
+        self.where: str = where
 
 
 class SyncError(JaxccompError, RuntimeError):

