@@ -1,4 +1,4 @@
-"""The table of ``run --live``: what each rank sends, saves and waits for, while the program runs.
+"""The table of ``run --live``: bytes that each rank sends and saves, and how long it waits.
 
 Each rank reports its counters once per second as a control message (launch/lines.py) on its
 standard error, so the view needs no port and no shared folder.

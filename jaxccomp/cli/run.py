@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--live",
         action="store_true",
-        help="below the output, show what each rank sends, saves by codecs, and waits for",
+        help="below the output, show the bytes that each rank sends and that codecs save, and how "
+        "long it waits for others",
     )
     parser.add_argument("--log-dir", metavar="D", help="also write rank-N.txt there, one per rank")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after S seconds")
