@@ -401,8 +401,8 @@ void Engine::Impl::Shutdown() {
     if (!comm->revoked.ok()) {
       patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
     }
-    if (comm->revoked.ok()) comm->member_failed = true;
-    failures_.Revoke(*comm, {Code::kAborted, me + " has ended its program"}, busy.contains(comm) && !failures_.announced());
+    failures_.Revoke(*comm, {Code::kAborted, me + " has ended its program"}, busy.contains(comm) && !failures_.announced(),
+                     true);
   }
   lock_.wake.notify_all();
   while (lock_.polling_callers > 0) lock_.wake.wait(lock);

@@ -49,10 +49,11 @@ void Failures::FailRun(int64_t run_id, const Status& why) {
       [this](Announced announced) { router_.Discard(announced); });
 }
 
-void Failures::Revoke(Communicator& comm, const Status& why, bool tell) {
+void Failures::Revoke(Communicator& comm, const Status& why, bool tell, bool member_failed) {
   if (!comm.revoked.ok()) return;
   flight_writer_.OnFailure(why.message());   // first, because the file shows which operations were open
   comm.revoked = why;
+  comm.member_failed = member_failed;
   for (const auto& endpoint : comm.endpoints) {
     for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();   // the operations fail below
   }
@@ -62,7 +63,7 @@ void Failures::Revoke(Communicator& comm, const Status& why, bool tell) {
   });
   operations_.EachOf(hit, [&](Operation& op) {
     // If a member has failed, no operation failed first, so each error names its own operation.
-    executor_.Fail(&op, comm.member_failed ? Status(why.code(), *op.text + ": " + why.message()) : why);
+    executor_.Fail(&op, member_failed ? Status(why.code(), *op.text + ": " + why.message()) : why);
   });
   // Discard messages last: discarding a payload completes its send, so senders in this process must be marked as failed
   // before.
@@ -104,8 +105,7 @@ void Failures::AnswerRevoked(const Communicator& comm, const Header& probe) {
 void Failures::OnAbort(const Header& header, std::span<const std::byte> payload) {
   const Status why(Code::kAborted, std::string(TextOf(payload)));
   if (Communicator* const comm = registry_.Find(header.communicator)) {
-    if (comm->revoked.ok()) comm->member_failed = header.root != 0;
-    return Revoke(*comm, why, false);
+    return Revoke(*comm, why, false, header.root != 0);
   }
   registry_.BreakUnborn(header.communicator, why);
   DropMessages(header.communicator);
@@ -160,9 +160,8 @@ void Failures::Report(int process, const std::string& why) {
   if (process == router_.process() || peers_.Find(process) != nullptr) return;
   peers_.Report(process, why);
   for (Communicator* comm : registry_.All()) {
-    if (!comm->revoked.ok() || std::ranges::find(comm->processes, process) == comm->processes.end()) continue;
-    comm->member_failed = true;
-    Revoke(*comm, {Code::kAborted, why + kAdvice}, false);
+    if (std::ranges::find(comm->processes, process) == comm->processes.end()) continue;
+    Revoke(*comm, {Code::kAborted, why + kAdvice}, false, true);
   }
 }
 
@@ -196,8 +195,7 @@ void Failures::RevokeIfMemberFailed(Communicator& comm) {
   for (int process : comm.processes) {
     const Peers::Failure* const failure = peers_.Find(process);
     if (failure == nullptr) continue;
-    comm.member_failed = true;
-    return Revoke(comm, {failure->why.code(), failure->why.message() + kAdvice}, false);
+    return Revoke(comm, {failure->why.code(), failure->why.message() + kAdvice}, false, true);
   }
 }
 

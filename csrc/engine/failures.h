@@ -36,9 +36,9 @@ class Failures {
   // operation has no launch. Fails the launch's operations on communicators within this process. Does nothing if the
   // communicator or the launch has failed before.
   void OnFailed(Operation* op);
-  // Fails all operations on the communicator, current and future. `tell`: reports the error to the other members, which
-  // do the same.
-  void Revoke(Communicator& comm, const Status& why, bool tell);
+  // Fails all operations on the communicator, current and future, unless it is revoked already. `tell`: reports the
+  // error to the other members, which do the same. `member_failed`: a member has failed, died, or ended its program.
+  void Revoke(Communicator& comm, const Status& why, bool tell, bool member_failed = false);
   // Reports to the other members why the communicator is broken.
   void ReportRevoked(const Communicator& comm);
   void RevokeIfMemberFailed(Communicator& comm);
