@@ -18,6 +18,8 @@ from jaxccomp.launch.lines import Counters, parse_counters
 
 _DRAW_SECONDS = 0.25
 _LOG_SECONDS = 10.0
+# A rank that has not reported for as long has no rates: its process may be stopped or have ended.
+_SILENT_SECONDS = 5.0
 _SHOWN = 16
 _WIDTH = 100
 
@@ -40,6 +42,10 @@ class _Rank:
             setattr(self.total, name, getattr(self.total, name) + since)
             setattr(self.rate, name, since / seconds)
         self.last, self.at = new, now
+
+    def is_silent(self, now: float) -> bool:
+        """Return whether the rank has not reported for _SILENT_SECONDS."""
+        return now - self.at >= _SILENT_SECONDS
 
 
 class View:
@@ -85,30 +91,34 @@ class View:
     def table(self, now: float) -> list[str]:
         """Return the lines of the table."""
         total = Counters()
+        silent = sorted(rank for rank, each in self._ranks.items() if each.is_silent(now))
+        rates = {
+            rank: Counters() if rank in silent else each.rate for rank, each in self._ranks.items()
+        }
         for each in self._ranks.values():
             for field in dataclasses.fields(Counters):
                 name = field.name
                 setattr(total, name, getattr(total, name) + getattr(each.total, name))
-        rate = sum(each.rate.sent_bytes for each in self._ranks.values())
+        rate = sum(each.sent_bytes for each in rates.values())
         title = (
             f"{now - self._begin:.0f} s, {self._size} ranks: sent {_size(total.sent_bytes)}, now "
             f"{_size(rate)}/s, saved {_saved(total)}"
         )
         rows = [("rank", "calls", "calls/s", "sent", "sent/s", "saved", "waiting", "blocked")]
         # The others wait for the ranks that wait least.
-        order = sorted(self._ranks, key=lambda rank: (self._ranks[rank].rate.wait_seconds, rank))
+        order = sorted(self._ranks, key=lambda rank: (rates[rank].wait_seconds, rank))
         shown = sorted(order[:_SHOWN])
         for rank in shown:
-            each = self._ranks[rank]
+            each, its_rate = self._ranks[rank], rates[rank]
             rows.append(
                 (
                     str(rank),
                     f"{each.total.calls:.0f}",
-                    f"{each.rate.calls:.1f}",
+                    f"{its_rate.calls:.1f}",
                     _size(each.total.sent_bytes),
-                    f"{_size(each.rate.sent_bytes)}/s",
+                    f"{_size(its_rate.sent_bytes)}/s",
                     _saved(each.total),
-                    f"{100 * each.rate.wait_seconds:.0f} %",
+                    f"{100 * its_rate.wait_seconds:.0f} %",
                     f"{each.last.blocked:.0f}",
                 )
             )
@@ -117,6 +127,10 @@ class View:
         found = [title[:width], *terminal.lines(rows, ">" * len(rows[0]), width=width)]
         if len(order) > len(shown):
             found.append(f"the {len(order) - len(shown)} other ranks wait longer")
+        if silent:
+            longest = now - min(self._ranks[rank].at for rank in silent)
+            which = f"rank{'s' if len(silent) > 1 else ''} {', '.join(map(str, silent))}"
+            found.append(f"no report for {longest:.0f} s from {which}"[:width])
         return found
 
     def _columns(self) -> int:

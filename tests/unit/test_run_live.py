@@ -57,8 +57,8 @@ def test_table_shows_rates_savings_and_waits_of_each_rank(clock):
                     "blocked": rank,
                 },
             )
-    title, _, first, second = view.table(10.0)
-    assert title == "10 s, 2 ranks: sent 4 MiB, now 2 MiB/s, saved 12 MiB (4.0x)"
+    title, _, first, second = view.table(5.0)
+    assert title == "5 s, 2 ranks: sent 4 MiB, now 2 MiB/s, saved 12 MiB (4.0x)"
     assert first.split() == "0 20 10.0 2 MiB 1 MiB/s 6 MiB (4.0x) 0 % 0".split()
     assert second.split() == "1 20 10.0 2 MiB 1 MiB/s 6 MiB (4.0x) 25 % 1".split()
 
@@ -84,6 +84,19 @@ def test_table_without_a_terminal_is_printed_every_ten_seconds(clock):
         view.report(0, COUNTERS)
     assert stream.getvalue().count("ranks: sent") == 2
     assert "\x1b" not in stream.getvalue()
+
+
+def test_a_rank_that_no_longer_reports_has_no_rates(clock):
+    view = view_of(io.StringIO())
+    sent = COUNTERS | {"calls": 10, "sent_bytes": 1000, "raw_bytes": 2000}
+    view.report(1, sent)
+    for calls in range(1, 8):
+        view.report(0, COUNTERS | {"calls": calls})
+    title, _, running, stopped, note = view.table(8.0)
+    assert "now 0 B/s" in title
+    assert running.split()[:3] == ["0", "7", "1.0"]
+    assert stopped.split()[:3] == ["1", "10", "0.0"]
+    assert note == "no report for 7 s from rank 1"
 
 
 def test_totals_include_values_before_a_reset_or_restart(clock):
