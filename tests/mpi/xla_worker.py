@@ -52,17 +52,26 @@ def values(dtype, shape, seed=0):
 
 
 def resharding():
-    """Every pair of layouts of a matrix: gathers, permutes and all-to-all."""
-    for rows in (48, 3072):  # small programs run on the main thread, large ones on a pool
+    """Every pair of layouts of a matrix: gathers, permutes and all-to-all.
+
+    On a line of devices each pair is a program of its own, which XLA runs on the main thread.
+    """
+    for rows in (48, 3072):
         matrix = values(np.float32, (rows, 96))
         for mesh_name, mesh in meshes():
             names = [None, *mesh.axis_names]
             specs = [P(a, b) for a in names for b in names if a is None or a != b]
             for number, before in enumerate(specs):
                 x = put(matrix, NamedSharding(mesh, before))
-                for after in specs[:number] + specs[number + 1 :]:
-                    move = jax.jit(lambda x: x + 1, out_shardings=NamedSharding(mesh, after))
-                    report(f"{mesh_name} {rows} {before} to {after}", move(x))
+                others = specs[:number] + specs[number + 1 :]
+                programs = [others] if len(mesh.axis_names) > 1 else [[each] for each in others]
+                for together in programs:
+                    move = jax.jit(
+                        lambda x, together=together: [x + i for i, _ in enumerate(together)],
+                        out_shardings=[NamedSharding(mesh, after) for after in together],
+                    )
+                    for after, moved in zip(together, move(x), strict=True):
+                        report(f"{mesh_name} {rows} {before} to {after}", moved)
 
 
 def reductions():
@@ -74,13 +83,13 @@ def reductions():
             kinds = {"sum": jnp.sum, "any": jnp.any}
             if dtype not in ("complex64", "bool_"):
                 kinds |= {"prod": jnp.prod, "min": jnp.min, "max": jnp.max}
-            for kind, reduce in kinds.items():
-                for after in (P(), P("x")):
-                    total = jax.jit(
-                        lambda x, reduce=reduce: reduce(x, axis=0),
-                        out_shardings=NamedSharding(mesh, after),
-                    )
-                    report(f"{mesh_name} {dtype} {kind} {after}", total(x))
+            cases = [(kind, after) for kind in kinds for after in (P(), P("x"))]
+            totals = jax.jit(
+                lambda x, cases=cases, kinds=kinds: [kinds[kind](x, axis=0) for kind, _ in cases],
+                out_shardings=[NamedSharding(mesh, after) for _, after in cases],
+            )
+            for (kind, after), total in zip(cases, totals(x), strict=True):
+                report(f"{mesh_name} {dtype} {kind} {after}", total)
 
 
 def training():
