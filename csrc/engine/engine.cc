@@ -62,8 +62,9 @@ Status Engine::UseRemote(const TransportFactory& make) {
   Result<std::unique_ptr<Transport>> made = make(&impl_->peer_messages_);
   if (!made.ok()) return made.status();
   impl_->router_.SetRemote(std::move(*made));
-  if (impl_->router_.remote()->PollsEvery() != Transport::kNever) impl_->progress_.Ensure();
-  return Status::Ok();
+  // Before the first operation too, this process answers probes, and drops payloads of peers whose operation has failed:
+  // MPI does not end their sends otherwise.
+  return impl_->StartThreads();
 }
 
 void Engine::UseLibrary(std::unique_ptr<CollectiveLibrary> library) {

@@ -279,6 +279,25 @@ def ends_late(world):
     tell("goes on")
 
 
+def sends_before_the_first_operation(world):
+    """A rank that has run no operation drops the payload of a send that has failed elsewhere."""
+    from mpi4py import MPI
+
+    if world.rank == 0:
+        values = jnp.ones(2_500_000)
+        with jcc.config.override(timeout_seconds=0.5):
+            try:
+                jax.block_until_ready(jcc.send(values, dest=1))
+            except Exception as error:  # noqa: BLE001 - its type is JAX's business
+                assert "which has not called the matching send or receive" in str(error), error
+            else:
+                raise AssertionError("sent without a receiver")
+    done = MPI.COMM_WORLD.Ibarrier()
+    while not done.Test():
+        time.sleep(0.05)
+    tell("goes on")
+
+
 if __name__ == "__main__":
     for case in sys.argv[1].split(","):
         globals()[case](jcc.init(), *sys.argv[2:])

@@ -50,6 +50,13 @@ def test_other_ranks_notice_interrupts_and_survive_forks_and_late_exits(cases):
     assert done.output.count("goes on") == sum(map(GOING_ON.get, cases)), done.output
 
 
+def test_send_to_a_rank_without_operations_ends_at_its_deadline():
+    arguments = [WORKER, "sends_before_the_first_operation"]
+    done = launch.run(3, arguments, env=LIMITS, timeout_seconds=patience.seconds(80))
+    assert not done.error, done.output
+    assert done.output.count("goes on") == 3, done.output
+
+
 def test_rank_missing_in_split_is_named():
     arguments = [WORKER, "split_alone", f"{patience.seconds(0.5):g}"]
     done = launch.run(3, arguments, env=LIMITS, timeout_seconds=patience.seconds(80))
