@@ -89,7 +89,6 @@ void Membership::ForgetReports() {
 void Membership::Announce(const std::string& how) {
   const Lock lock(lock_.mutex);
   failures_.Announce(how);
-  if (failures_.announced() && router_.HasRemote()) progress_.Ensure();
 }
 
 }  // namespace jaxccomp

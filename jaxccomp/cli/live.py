@@ -47,6 +47,10 @@ class _Rank:
         """Return whether the rank has not reported for _SILENT_SECONDS."""
         return now - self.at >= _SILENT_SECONDS
 
+    def rate_at(self, now: float) -> Counters:
+        """Return the rates; zero for a silent rank."""
+        return Counters() if self.is_silent(now) else self.rate
+
 
 class View:
     """A table of all ranks below the lines of the program.
@@ -91,10 +95,7 @@ class View:
     def table(self, now: float) -> list[str]:
         """Return the lines of the table."""
         total = Counters()
-        silent = sorted(rank for rank, each in self._ranks.items() if each.is_silent(now))
-        rates = {
-            rank: Counters() if rank in silent else each.rate for rank, each in self._ranks.items()
-        }
+        rates = {rank: each.rate_at(now) for rank, each in self._ranks.items()}
         for each in self._ranks.values():
             for field in dataclasses.fields(Counters):
                 name = field.name
@@ -109,16 +110,16 @@ class View:
         order = sorted(self._ranks, key=lambda rank: (rates[rank].wait_seconds, rank))
         shown = sorted(order[:_SHOWN])
         for rank in shown:
-            each, its_rate = self._ranks[rank], rates[rank]
+            each = self._ranks[rank]
             rows.append(
                 (
                     str(rank),
                     f"{each.total.calls:.0f}",
-                    f"{its_rate.calls:.1f}",
+                    f"{rates[rank].calls:.1f}",
                     _size(each.total.sent_bytes),
-                    f"{_size(its_rate.sent_bytes)}/s",
+                    f"{_size(rates[rank].sent_bytes)}/s",
                     _saved(each.total),
-                    f"{100 * its_rate.wait_seconds:.0f} %",
+                    f"{100 * rates[rank].wait_seconds:.0f} %",
                     f"{each.last.blocked:.0f}",
                 )
             )
@@ -127,6 +128,7 @@ class View:
         found = [title[:width], *terminal.lines(rows, ">" * len(rows[0]), width=width)]
         if len(order) > len(shown):
             found.append(f"the {len(order) - len(shown)} other ranks wait longer")
+        silent = sorted(rank for rank, each in self._ranks.items() if each.is_silent(now))
         if silent:
             longest = now - min(self._ranks[rank].at for rank in silent)
             which = f"rank{'s' if len(silent) > 1 else ''} {', '.join(map(str, silent))}"

@@ -54,9 +54,9 @@ def values(dtype, shape, seed=0):
 def resharding():
     """Every pair of layouts of a matrix: gathers, permutes and all-to-all.
 
-    On a line of devices each pair is a program of its own, which XLA runs on the main thread.
+    On a line of devices each pair is a program of its own.
     """
-    for rows in (48, 3072):
+    for rows in (48, 3072):  # small programs run on the main thread, large ones on a pool
         matrix = values(np.float32, (rows, 96))
         for mesh_name, mesh in meshes():
             names = [None, *mesh.axis_names]
@@ -67,7 +67,7 @@ def resharding():
                 programs = [others] if len(mesh.axis_names) > 1 else [[each] for each in others]
                 for together in programs:
                     move = jax.jit(
-                        lambda x, together=together: [x + i for i, _ in enumerate(together)],
+                        lambda x, together=together: [x + i for i, _ in enumerate(together, 1)],
                         out_shardings=[NamedSharding(mesh, after) for after in together],
                     )
                     for after, moved in zip(together, move(x), strict=True):
