@@ -145,13 +145,12 @@ void DeadlockDetector::OnBlocked(const Header& header, std::span<const std::byte
     if (!known || FindWaiter(*op->endpoint, header.source, edge) != op) return;
     const std::string me = comm.MemberName(op->endpoint->member);
     const std::string peer = comm.MemberName(header.source);
-    failures_.Revoke(comm,
-          {Code::kFailedPrecondition,
-           "deadlock: " + me + " waits in " + *op->text + " for " + peer + "\n  and " + peer +
-               " waits in " + TextOf(header) + " for " + me +
-               "\n  Each waits for an operation that the other calls only afterwards. Use sendrecv, which sends and "
-               "receives at the same time, or swap the two operations on one of the ranks."},
-          true);
+    const std::string why =
+        "deadlock: " + me + " waits in " + *op->text + " for " + peer + "\n  and " + peer + " waits in " + TextOf(header) +
+        " for " + me +
+        "\n  Each waits for an operation that the other calls only afterwards. Use sendrecv, which sends and receives at "
+        "the same time, or swap the two operations on one of the ranks.";
+    failures_.Revoke(comm, {Code::kFailedPrecondition, why}, Tell::kMembers);
   });
 }
 

@@ -132,7 +132,7 @@ Result<int> Engine::FindMember(CallSite& site, int64_t device) const {
 void Engine::Revoke(CallSite& site, int64_t device, const Status& why) {
   std::lock_guard<std::mutex> lock(impl_->lock_.mutex);
   const Result<Endpoint*> endpoint = impl_->registry_.FindEndpoint(site.spec, device);
-  if (endpoint.ok()) impl_->failures_.Revoke(*(*endpoint)->communicator, why, true);
+  if (endpoint.ok()) impl_->failures_.Revoke(*(*endpoint)->communicator, why, Tell::kMembers);
 }
 
 int64_t Engine::device_part_bytes() const {

@@ -117,7 +117,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
                                           "after an earlier error: " + comm.revoked.message());
   }
   if (Status status = library_.Check(site.spec, comm); !status.ok()) {
-    failures_.Revoke(comm, status, true);
+    failures_.Revoke(comm, status, Tell::kMembers);
     return status;
   }
   if (site.program != nullptr) CloseProgram(*site.program);
@@ -136,7 +136,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   } else if (plan == nullptr || ragged) {
     Result<std::shared_ptr<const Plan>> made = MakePlan(site, endpoint, call, options_);
     if (!made.ok()) {
-      failures_.Revoke(comm, made.status(), true);
+      failures_.Revoke(comm, made.status(), Tell::kMembers);
       return made.status();
     }
     plan = known_plan = *made;
@@ -147,7 +147,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
   else posted = matcher_.Post(site, endpoint, call);
   if (posted.overlaps) {
     const Status overlaps = OverlapError(endpoint, *site.text);
-    failures_.Revoke(comm, overlaps, true);
+    failures_.Revoke(comm, overlaps, Tell::kMembers);
     return overlaps;
   }
   Operation* const op = operations_.Insert(posted.key, comm.remote);
@@ -156,7 +156,7 @@ Result<Operation*> Engine::Impl::Post(CallSite& site, Call call) {
                        site.spec.ToString() + ": two operations of one launch have the same "
                        "identity. Several threads run the same program at once; give each a "
                        "communicator of its own (comm.duplicate)");
-    failures_.Revoke(comm, twice, true);
+    failures_.Revoke(comm, twice, Tell::kMembers);
     return twice;
   }
   op->endpoint = &endpoint;
@@ -401,8 +401,8 @@ void Engine::Impl::Shutdown() {
     if (!comm->revoked.ok()) {
       patience_seconds = std::min(patience_seconds, kPartingSecondsAfterAnError);
     }
-    failures_.Revoke(*comm, {Code::kAborted, me + " has ended its program"}, busy.contains(comm) && !failures_.announced(),
-                     true);
+    const Tell tell = busy.contains(comm) && !failures_.announced() ? Tell::kMembers : Tell::kNobody;
+    failures_.Revoke(*comm, {Code::kAborted, me + " has ended its program"}, tell, Cause::kMember);
   }
   lock_.wake.notify_all();
   while (lock_.polling_callers > 0) lock_.wake.wait(lock);

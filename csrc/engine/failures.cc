@@ -30,7 +30,7 @@ void Failures::OnFailed(Operation* op) {
   if (!comm.remote && failed_runs_.Find(run_id) != nullptr) return;
   const Status why = op->status = {op->status.code(), *op->text + ": " + op->status.message()};
   flight_writer_.OnFailure(why.message());
-  if (comm.remote || op->launch == nullptr) Revoke(comm, why, true);
+  if (comm.remote || op->launch == nullptr) Revoke(comm, why, Tell::kMembers);
   FailRun(run_id, why);
 }
 
@@ -49,21 +49,21 @@ void Failures::FailRun(int64_t run_id, const Status& why) {
       [this](Announced announced) { router_.Discard(announced); });
 }
 
-void Failures::Revoke(Communicator& comm, const Status& why, bool tell, bool member_failed) {
+void Failures::Revoke(Communicator& comm, const Status& why, Tell tell, Cause cause) {
   if (!comm.revoked.ok()) return;
   flight_writer_.OnFailure(why.message());   // first, because the file shows which operations were open
   comm.revoked = why;
-  comm.member_failed = member_failed;
+  comm.member_failed = cause == Cause::kMember;
   for (const auto& endpoint : comm.endpoints) {
     for (auto& [hash, comparison] : endpoint->comparisons) comparison->held.clear();   // the operations fail below
   }
-  if (tell) ReportRevoked(comm);
+  if (tell == Tell::kMembers) ReportRevoked(comm);
   const std::vector<MatchKey> hit = operations_.KeysOf([&](const Operation& op) {
     return op.endpoint->communicator == &comm && !op.over();
   });
   operations_.EachOf(hit, [&](Operation& op) {
     // If a member has failed, no operation failed first, so each error names its own operation.
-    executor_.Fail(&op, member_failed ? Status(why.code(), *op.text + ": " + why.message()) : why);
+    executor_.Fail(&op, comm.member_failed ? Status(why.code(), *op.text + ": " + why.message()) : why);
   });
   // Discard messages last: discarding a payload completes its send, so senders in this process must be marked as failed
   // before.
@@ -105,7 +105,7 @@ void Failures::AnswerRevoked(const Communicator& comm, const Header& probe) {
 void Failures::OnAbort(const Header& header, std::span<const std::byte> payload) {
   const Status why(Code::kAborted, std::string(TextOf(payload)));
   if (Communicator* const comm = registry_.Find(header.communicator)) {
-    return Revoke(*comm, why, false, header.root != 0);
+    return Revoke(*comm, why, Tell::kNobody, header.root != 0 ? Cause::kMember : Cause::kOperation);
   }
   registry_.BreakUnborn(header.communicator, why);
   DropMessages(header.communicator);
@@ -134,7 +134,7 @@ void Failures::OnPeerFailed(int process, const Status& why) {
   // A message was so corrupt that its sender is unknown.
   std::set<Communicator*> affected;
   operations_.Each([&](const Operation& op) { affected.insert(op.endpoint->communicator); });
-  for (Communicator* comm : affected) Revoke(*comm, why, true);
+  for (Communicator* comm : affected) Revoke(*comm, why, Tell::kMembers);
 }
 
 void Failures::OnProcessFailed(const Header& header, std::span<const std::byte> payload) {
@@ -161,7 +161,7 @@ void Failures::Report(int process, const std::string& why) {
   peers_.Report(process, why);
   for (Communicator* comm : registry_.All()) {
     if (std::ranges::find(comm->processes, process) == comm->processes.end()) continue;
-    Revoke(*comm, {Code::kAborted, why + kAdvice}, false, true);
+    Revoke(*comm, {Code::kAborted, why + kAdvice}, Tell::kNobody, Cause::kMember);
   }
 }
 
@@ -195,7 +195,7 @@ void Failures::RevokeIfMemberFailed(Communicator& comm) {
   for (int process : comm.processes) {
     const Peers::Failure* const failure = peers_.Find(process);
     if (failure == nullptr) continue;
-    return Revoke(comm, {failure->why.code(), failure->why.message() + kAdvice}, false, true);
+    return Revoke(comm, {failure->why.code(), failure->why.message() + kAdvice}, Tell::kNobody, Cause::kMember);
   }
 }
 

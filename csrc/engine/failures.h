@@ -24,6 +24,10 @@
 
 namespace jaxccomp {
 
+enum class Tell { kNobody, kMembers };
+// Why a communicator is revoked. kMember: a member has failed, died, or ended its program.
+enum class Cause { kOperation, kMember };
+
 // All members need the engine's lock.
 class Failures {
  public:
@@ -36,9 +40,9 @@ class Failures {
   // operation has no launch. Fails the launch's operations on communicators within this process. Does nothing if the
   // communicator or the launch has failed before.
   void OnFailed(Operation* op);
-  // Fails all operations on the communicator, current and future, unless it is revoked already. `tell`: reports the
-  // error to the other members, which do the same. `member_failed`: a member has failed, died, or ended its program.
-  void Revoke(Communicator& comm, const Status& why, bool tell, bool member_failed = false);
+  // Fails all operations on the communicator, current and future, unless it is revoked already. Tell::kMembers: reports
+  // the error to the other members, which do the same.
+  void Revoke(Communicator& comm, const Status& why, Tell tell, Cause cause = Cause::kOperation);
   // Reports to the other members why the communicator is broken.
   void ReportRevoked(const Communicator& comm);
   void RevokeIfMemberFailed(Communicator& comm);

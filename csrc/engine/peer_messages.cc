@@ -65,17 +65,17 @@ void PeerMessages::Deliver(const IncomingMessage& message) {
   }
   if (header.type == MessageType::kProbe) {
     if (endpoint == nullptr) return;
-    if (endpoint->launches.HasLeft(header)) return failures_.Revoke(*comm, LeftError(*endpoint, header), true);
+    if (endpoint->launches.HasLeft(header)) {
+      return failures_.Revoke(*comm, LeftError(*endpoint, header), Tell::kMembers);
+    }
     return OnProbe(*endpoint, header, here);
   }
   if (here && !op->held()) return executor_.Arrived(op, message);
   if (!here && endpoint != nullptr && ComesTooLate(*endpoint, header)) {
     router_.Discard(announced);
     const std::string* mine = endpoint->recent.Find(MatchKey::Of(header));
-    return failures_.Revoke(*comm,
-                 MismatchError(*endpoint, mine != nullptr ? *mine : "an operation that ended long ago",
-                               header),
-                 true);
+    const std::string what = mine != nullptr ? *mine : "an operation that ended long ago";
+    return failures_.Revoke(*comm, MismatchError(*endpoint, what, header), Tell::kMembers);
   }
   // Also if this process has not created the communicator yet.
   matcher_.early().Keep(message.Keep(&router_));
@@ -89,19 +89,17 @@ void PeerMessages::RefuseOtherLaunch(Endpoint& endpoint, const Launch& launch,
   switch (endpoint.launches.FindDifference(header).value_or(Launches::Difference::kProgram)) {
     case Launches::Difference::kProgram: break;
     case Launches::Difference::kThread:
-      return failures_.Revoke(*endpoint.communicator, ThreadError(endpoint, launch, header), true);
+      return failures_.Revoke(*endpoint.communicator, ThreadError(endpoint, launch, header), Tell::kMembers);
     case Launches::Difference::kPlace:
-      return failures_.Revoke(*endpoint.communicator, PlaceError(endpoint, launch, header), true);
+      return failures_.Revoke(*endpoint.communicator, PlaceError(endpoint, launch, header), Tell::kMembers);
     case Launches::Difference::kSkipped:
-      return failures_.Revoke(*endpoint.communicator, SkippedError(endpoint, launch, header), true);
+      return failures_.Revoke(*endpoint.communicator, SkippedError(endpoint, launch, header), Tell::kMembers);
   }
   const std::string mine = launch.program->ListOf(*endpoint.communicator);
   const bool listed = header.type == MessageType::kCheck && !payload.empty();
-  failures_.Revoke(
-      *endpoint.communicator,
-      listed ? ProgramMismatch(endpoint, ListThatTravels(mine), header, TextOf(payload))
-             : MismatchError(endpoint, "a program of" + HeadOf(mine), header),
-      true);
+  const Status why = listed ? ProgramMismatch(endpoint, ListThatTravels(mine), header, TextOf(payload))
+                            : MismatchError(endpoint, "a program of" + HeadOf(mine), header);
+  failures_.Revoke(*endpoint.communicator, why, Tell::kMembers);
 }
 
 void PeerMessages::OnProbe(const Endpoint& endpoint, const Header& header, bool here) {

@@ -42,7 +42,7 @@ void ProgramComparison::Compare(Endpoint& endpoint, Comparison& comparison) {
       std::strncpy(header.text, "another program", sizeof(header.text) - 1);
       comparison.told = true;
       if (!router_.Notify(comm.processes[header.destination], header, comparison.list)) {
-        return failures_.Revoke(*endpoint.communicator, NoTransportTo(comm, header.destination), true);
+        return failures_.Revoke(*endpoint.communicator, NoTransportTo(comm, header.destination), Tell::kMembers);
       }
     }
     const MatchKey key{comm.id, comparison.thread, comparison.launch, Comparison::kSite,
