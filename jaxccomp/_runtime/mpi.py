@@ -102,12 +102,12 @@ def start(
         if why := _why_not_start(mpi, by, environ, distributed):
             if distributed:
                 return None, False
-            raise errors.InitializationError(f"{why} {_same_mpi()}")
+            raise errors.InitializationError(f"{why} {_same_mpi(mpi, environ)}")
         _check_shared_memory(mpi, by)
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
     if distributed and mpi.COMM_WORLD.Get_size() == 1:
         return None, own
-    _check_after_start(mpi, by, own)
+    _check_after_start(mpi, by, own, environ)
     return mpi, own
 
 
@@ -140,16 +140,22 @@ def _why_not_start(
 ) -> str:
     """Return why MPI would abort this process when it starts; empty if no reason is known."""
     # If Open MPI's mpiexec started the process, MPICH aborts it, unless MPICH was built for PMIx. A
-    # user of such a build sets MPIR_CVAR_PMI_VERSION. `srun --mpi=pmix` sets only PMIX_RANK; an MPI
-    # that was built for it is needed only without jax.distributed.
+    # user of such a build sets MPIR_CVAR_PMI_VERSION. `srun --mpi=pmix` sets only PMIX_RANK; with
+    # jax.distributed no MPI needs to fit it.
     name = mpi.get_vendor()[0]
     if not by or name == "Open MPI" or "MPIR_CVAR_PMI_VERSION" in environ:
         return ""
     if by.name == "Open MPI":
         return f"this process was started by the mpiexec of Open MPI, but mpi4py has loaded {name}."
-    if by.name == environment.PMIX and distributed:
+    if by.name == environment.PMIX and (distributed or _is_without_pmix(mpi)):
         return f"this process was started by PMIx, but mpi4py has loaded {name}."
     return ""
+
+
+def _is_without_pmix(mpi: Any) -> bool:
+    """Return whether this is an MPICH whose configuration does not mention PMIx."""
+    described = mpi.Get_library_version()
+    return "MPICH configure:" in described and "pmix" not in described.lower()
 
 
 def _check_shared_memory(mpi: Any, by: Launcher | None) -> None:
@@ -160,12 +166,15 @@ def _check_shared_memory(mpi: Any, by: Launcher | None) -> None:
         raise errors.InitializationError(f"{why}.")
 
 
-def _check_after_start(mpi: Any, by: Launcher | None, own: bool) -> None:
+def _check_after_start(
+    mpi: Any, by: Launcher | None, own: bool, environ: Mapping[str, str]
+) -> None:
     size = mpi.COMM_WORLD.Get_size()
     if by and by.size and by.size > 1 and size == 1:
         raise errors.InitializationError(
             f"the launcher ({by.name}) started {by.size} processes, but this one finds itself "
-            f"alone in MPI ({vendor()}): the launcher belongs to another MPI. " + _same_mpi()
+            f"alone in MPI ({vendor()}): the launcher belongs to another MPI. "
+            + _same_mpi(mpi, environ)
         )
     if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
         remedy = (
@@ -185,9 +194,13 @@ def mpi4py_asked_for_threads() -> bool:
     return rc.threads and rc.thread_level == "multiple"
 
 
-def _same_mpi() -> str:
+def _same_mpi(mpi: Any, environ: Mapping[str, str]) -> str:
     beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     fitting = beside if os.path.exists(beside) else "the mpiexec of the MPI that mpi4py loads"
+    if "SLURM_STEP_ID" in environ:
+        name = mpi.get_vendor()[0]
+        pmi = "pmix" if name == "Open MPI" else "pmi2"
+        fitting = f"`srun --mpi={pmi}`, which fits {name}, with {fitting}"
     return (
         f"Start the program with {fitting}, or choose what mpi4py loads with MPI4PY_MPIABI=mpich "
         "or =openmpi; keep one MPI per virtual environment, because wheels of different MPIs "

@@ -63,25 +63,36 @@ SLURM = {
 }
 
 
-def test_error_under_slurm_names_the_options_to_join_without_mpi():
-    env = {k: v.replace("{rank}", "0") for k, v in SLURM.items()}
-    code = "import jaxccomp; jaxccomp.init()"
+def _error_of_init(variables):
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        env=processes.environment(0, 1, 0) | env,
+        [sys.executable, "-P", "-c", "import jaxccomp; jaxccomp.init()"],
+        env=processes.environment(0, 1, 0) | {k: v.format(rank=0) for k, v in variables.items()},
         capture_output=True,
         text=True,
         timeout=patience.seconds(60),
     )
-    last = done.stderr.strip().splitlines()[-1]
-    assert "the launcher (Slurm) started 2 processes" in last, done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_error_under_slurm_names_the_options_to_join():
+    last = _error_of_init(SLURM | {"SLURM_STEP_ID": "0"})
+    assert "the launcher (Slurm) started 2 processes" in last
     for remedy in (
+        "srun --mpi=pm",
         "jax.distributed.initialize()",
         "JAXCCOMP_MPI=never",
         "JAXCCOMP_TRANSPORT=ucx",
         "pip install 'jaxccomp[ucx]'",
     ):
         assert remedy in last
+
+
+@pytest.mark.skipif(launch.vendor()[0] != "MPICH", reason="Open MPI joins by PMIx")
+def test_mpich_without_pmix_is_not_started_under_pmix():
+    """MPICH would abort the process; `srun --mpi=pmix` sets these variables."""
+    last = _error_of_init({"PMIX_RANK": "{rank}", "PMIX_NAMESPACE": "a.0", "SLURM_STEP_ID": "0"})
+    assert "was started by PMIx, but mpi4py has loaded MPICH" in last
+    assert "`srun --mpi=pmi2`, which fits MPICH" in last
 
 
 @pytest.mark.skipif(

@@ -1,6 +1,6 @@
-"""Draws the README's picture, a broadcast and a training step on slow links.
+"""Draws the pictures of measurements on slow links, for the README and docs/xla.md.
 
-    python -m testbed.overview docs/results docs/results/overview.svg
+    python -m testbed.overview docs/results
 
 It reads the measurements of `testbed.compare` and `testbed.training` in the folder.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
 
 from jaxccomp._native import json_files
 
@@ -33,25 +32,29 @@ _STEPS = {
     "jaxccomp, int8, buckets of 4096 KiB": "jaxccomp, int8",
     "computing alone": "computing alone",
 }
-_TITLES = (
-    "Broadcast of 64 MiB of bfloat16 weights",
-    "Training step, 5.9 M parameters",
-)
+# Libraries of XLA's own collectives, and their labels.
+_UNCHANGED = {
+    "xla, gloo": "JAX over gloo",
+    "xla, mpi": "JAX's MPI mode",
+    "xla, raw": "jaxccomp",
+    "xla, lossless": "jaxccomp, lossless",
+    "xla, int8": "jaxccomp, int8",
+}
 _WHERE = "4 hosts, 1 Gbit/s"
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m testbed.overview", description=__doc__)
-    parser.add_argument("folder", type=pathlib.Path, help="of the results")
-    parser.add_argument("picture", help="the SVG to write")
+    parser.add_argument("folder", type=pathlib.Path, help="of the results, and of the pictures")
     given = parser.parse_args()
-    _plot(rows(given.folder), given.picture)
+    for name, panels in pictures(given.folder).items():
+        _plot(panels, given.folder / name)
     return 0
 
 
-def rows(folder: pathlib.Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the seconds by label: of the broadcasts, and of the training steps.
+def pictures(folder: pathlib.Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Returns, by file name, the panels of each picture: by title, the seconds by label.
 
     Raises:
       KeyError: if a row was not measured.
@@ -62,25 +65,38 @@ def rows(folder: pathlib.Path) -> tuple[dict[str, float], dict[str, float]]:
         if line.get("scenario") == "collectives"
         and (line["op"], line["hosts"], line["link"]) == ("bcast", 4, "1gbit")
     }
-    steps = {
-        line["way"]: line["seconds"]
-        for line in json_files.lines(folder / "training_overlap.jsonl")
-        if (line.get("task"), line.get("hosts")) == ("mlp", 4) and "seconds" in line
+    return {
+        "overview.svg": {
+            "Broadcast of 64 MiB of bfloat16 weights": {
+                label: broadcasts[key] for key, label in _BROADCASTS.items()
+            },
+            "Training step, 5.9 M parameters": _steps(folder / "training_overlap.jsonl", _STEPS),
+        },
+        "xla.svg": {
+            f"Training step by shardings, {title}": _steps(folder / "xla.jsonl", _UNCHANGED, task)
+            for task, title in (("mlp", "5.9 M parameters"), ("transformer", "transformer"))
+        },
     }
-    return (
-        {label: broadcasts[key] for key, label in _BROADCASTS.items()},
-        {label: steps[key] for key, label in _STEPS.items()},
-    )
 
 
-def _plot(found: Sequence[dict[str, float]], path: str) -> None:
+def _steps(file: pathlib.Path, labels: dict[str, str], task: str = "mlp") -> dict[str, float]:
+    """The seconds of a step of the ways that have labels."""
+    seconds = {
+        line["way"]: line["seconds"]
+        for line in json_files.lines(file)
+        if (line.get("task"), line.get("hosts")) == (task, 4) and "seconds" in line
+    }
+    return {label: seconds[way] for way, label in labels.items()}
+
+
+def _plot(panels: dict[str, dict[str, float]], path: pathlib.Path) -> None:
     """Draws a bar for each row; text stays text, so that it can be searched."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "overview"}):
         figure = Figure(figsize=(10, 2.8), layout="constrained")
-        for axes, title, seconds in zip(figure.subplots(1, 2), _TITLES, found, strict=True):
+        for axes, (title, seconds) in zip(figure.subplots(1, 2), panels.items(), strict=True):
             labels = list(seconds)
             colours = ["C0" if label.startswith("jaxccomp") else "0.7" for label in labels]
             bars = axes.barh(labels, list(seconds.values()), color=colours)

@@ -135,7 +135,7 @@ def _time(
                     s.get("identical", True) for s in said
                 )
                 row["checksums"] = row.get("checksums", set()) | checksums
-                for name in ("processor", "coding"):
+                for name in ("processor", "coding", "outside"):
                     row.setdefault(name, []).append(max(s.get(name, 0) for s in said))
                 ran = given.steps + given.warmups + said[0].get("traced", 0)
                 row["received"] = found.received_bytes / given.hosts / ran
@@ -221,6 +221,8 @@ def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str,
             "processor_seconds": round(statistics.median(row["processor"]), 4),
             "coding_seconds": round(statistics.median(row["coding"]), 4),
         }
+        if way.worker == "xla":
+            line["outside_seconds"] = round(statistics.median(row["outside"]), 4)
     if row.get("checksums"):
         # Of the parameters after the last step; several if rounds differ.
         line["checksums"] = sorted(row["checksums"])

@@ -54,7 +54,7 @@ def _table(lines: Sequence[Line]) -> str:
     peers = [line["seconds"] for line in done if line["worker"] == "torch"]
     gloo = [line["seconds"] for line in done if line["codec"] == "gloo"]
     if gloo:  # a table of XLA's own collectives
-        peers, columns[2] = gloo, "of JAX with gloo"
+        peers, columns[2:4] = gloo, ["of JAX with gloo", "outside of sums"]
     alone = [line["seconds"] for line in done if line["worker"] == "alone"]
     rows = []
     for line in done:
@@ -62,7 +62,7 @@ def _table(lines: Sequence[Line]) -> str:
             line["way"],
             f"{line['seconds']:.3f} s",
             f"{min(peers) / line['seconds']:.2f} x" if peers else "",
-            _milliseconds(line["seconds"] - alone[0]) if alone else "",
+            _milliseconds(line["seconds"] - alone[0] if alone else line.get("outside_seconds", 0)),
             _milliseconds(line["coding_seconds"]),
             _milliseconds(line["processor_seconds"]),
             f"{line['received_bytes_per_step'] / 1e6:.1f} MB",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import math
 import os
+import statistics
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +22,9 @@ from jaxccomp._runtime.environment import launcher
 from testbed import workers
 from testbed.training import common, data, models
 from testbed.training.ways import OF_JAX, ONEBIT_IN_JAX, POWERSGD, Way
+
+# Steps that are traced after the timed ones.
+_TRACED = 4
 
 
 def _main() -> None:
@@ -292,12 +297,29 @@ def _xla(given: argparse.Namespace) -> None:
 
     batches = data.batches(given.task, rank, size, given.seed)
     found = common.timed(given, run, batches)
+    if way.codec not in OF_JAX and not given.loss:
+        found |= _traced(run, batches)
     params = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), state[0])
     # Equal on all ranks and, for exact codecs, for all libraries that add in the same order.
     found["checksum"] = zlib.crc32(b"".join(x.tobytes() for x in jax.tree.leaves(params)))
     _finish(given, params, found)
     if way.codec == "mpi":
         os._exit(0)  # JAX's MPI client aborts at the interpreter's exit
+
+
+def _traced(run: Callable[[Any, Any], None], batches: Any) -> dict[str, Any]:
+    """Medians of a few more steps: seconds outside of XLA's sums, and coding within them."""
+    import jaxccomp as jcc
+
+    outside, coding = [], []
+    for x, y in itertools.islice(batches, _TRACED):
+        with jcc.trace.record(xla=True) as timeline:
+            run(x, y)
+        sums = [task for task in timeline.tasks if task.collective.startswith("all-reduce")]
+        outside.append(timeline.seconds - sum(task.end - task.begin for task in sums))
+        coding.append(timeline.busy(workers.CODING))
+    median = statistics.median
+    return {"outside": median(outside), "coding": median(coding), "traced": _TRACED}
 
 
 if __name__ == "__main__":
