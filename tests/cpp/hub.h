@@ -45,7 +45,7 @@ class Hub {
   std::atomic<int> stopped{-1};
 
   // Called with the number of a process after each poll of its transport, under its engine's lock. Set before the first
-  // send.
+  // transport is made: from then on engines poll.
   std::function<void(int)> after_poll;
 
   // The maximum number of eager kData messages from one process to another that the receiver has not released. Further

@@ -92,7 +92,8 @@ inline constexpr int kTeamSizes[] = {1, 2, 3, 4, 5, 7, 8, 11};
 
 class Team {
  public:
-  Team(Style style, int ranks) : ranks(ranks), style_(style) {
+  // `after_poll`: see Hub.
+  Team(Style style, int ranks, std::function<void(int)> after_poll = {}) : ranks(ranks), style_(style) {
     std::vector<int> members;
     for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
     if (style == Style::kDevices) {
@@ -103,6 +104,7 @@ class Team {
       return;
     }
     hub_ = std::make_shared<Hub>(ranks);
+    hub_->after_poll = std::move(after_poll);
     for (int rank = 0; rank < ranks; ++rank) {
       engines_.push_back(std::make_unique<Engine>(rank, ranks));
       CHECK_OK(engines_[rank]->UseRemote(

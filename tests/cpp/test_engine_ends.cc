@@ -147,16 +147,15 @@ TEST(engine_ignores_reports_of_a_failed_process) {
 // A process that resumes after a stop finds its deadlines passed and the replies unread.
 TEST(engine_reads_messages_before_it_checks_deadlines) {
   constexpr double kTimeout = 0.3;
-  Team team(Style::kProcesses, 2);
-  const double slowdown = testing::Slowdown();
-  team.SetOption("timeout_seconds", testing::ScaledSeconds(kTimeout, slowdown));
   std::atomic<bool> stops{false}, stopped{false}, continues{false};
-  team.hub().after_poll = [&](int process) {
+  Team team(Style::kProcesses, 2, [&](int process) {
     if (process != 0 || !stops.exchange(false)) return;
     stopped = true;
     stopped.notify_all();
     continues.wait(false);
-  };
+  });
+  const double slowdown = testing::Slowdown();
+  team.SetOption("timeout_seconds", testing::ScaledSeconds(kTimeout, slowdown));
   OpSpec spec = SpecOf(Collective::kBcast, 3, 1);
   Team::Program program = team.Compile(std::vector<OpSpec>{spec});
   Visit waiting, root;
