@@ -201,7 +201,7 @@ def prepare(devices: int) -> None:
     os.environ.setdefault("JAX_ENABLE_X64", "1")
     deadline = patience.seconds(DEADLINE_SECONDS)
     os.environ.setdefault("JAXCCOMP_TIMEOUT_SECONDS", str(deadline))
-    # A rank whose callback has failed waits in a split until the others have reached their deadline.
+    # A rank whose callback has failed waits in a split for the others, which reach their deadline.
     os.environ.setdefault("JAXCCOMP_INIT_TIMEOUT_SECONDS", str(60 + 3 * deadline))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     # LLVM's optimisation of fusions is most of the cost, and irrelevant to collectives.

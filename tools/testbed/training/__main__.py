@@ -221,7 +221,7 @@ def _line(given: argparse.Namespace, way: Way, row: dict[str, Any]) -> dict[str,
             "processor_seconds": round(statistics.median(row["processor"]), 4),
             "coding_seconds": round(statistics.median(row["coding"]), 4),
         }
-        if way.worker == "xla":
+        if any(row["outside"]):
             line["outside_seconds"] = round(statistics.median(row["outside"]), 4)
     if row.get("checksums"):
         # Of the parameters after the last step; several if rounds differ.

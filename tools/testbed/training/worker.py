@@ -297,11 +297,11 @@ def _xla(given: argparse.Namespace) -> None:
 
     batches = data.batches(given.task, rank, size, given.seed)
     found = common.timed(given, run, batches)
-    if way.codec not in OF_JAX and not given.loss:
-        found |= _traced(run, batches)
-    params = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), state[0])
+    params = jax.tree.map(lambda x: np.array(x.addressable_data(0)), state[0])
     # Equal on all ranks and, for exact codecs, for all libraries that add in the same order.
     found["checksum"] = zlib.crc32(b"".join(x.tobytes() for x in jax.tree.leaves(params)))
+    if way.codec not in OF_JAX and not given.loss:
+        found |= _traced(run, batches)  # replaces the parameters in `state`
     _finish(given, params, found)
     if way.codec == "mpi":
         os._exit(0)  # JAX's MPI client aborts at the interpreter's exit
