@@ -78,7 +78,7 @@ def test_error_under_slurm_names_the_options_to_join():
     last = _error_of_init(SLURM | {"SLURM_STEP_ID": "0"})
     assert "the launcher (Slurm) started 2 processes" in last
     for remedy in (
-        "srun --mpi=pm",
+        "srun --mpi=pmix" if launch.vendor()[0] == "Open MPI" else "srun --mpi=pmi2",
         "jax.distributed.initialize()",
         "JAXCCOMP_MPI=never",
         "JAXCCOMP_TRANSPORT=ucx",

@@ -56,13 +56,19 @@ def _table(lines: Sequence[Line]) -> str:
     if gloo:  # a table of XLA's own collectives
         peers, columns[2:4] = gloo, ["of JAX with gloo", "outside of sums"]
     alone = [line["seconds"] for line in done if line["worker"] == "alone"]
+
+    def beyond(line: Line) -> float:
+        if gloo:
+            return line.get("outside_seconds", 0)
+        return line["seconds"] - alone[0] if alone else 0
+
     rows = []
     for line in done:
         cells = [
             line["way"],
             f"{line['seconds']:.3f} s",
             f"{min(peers) / line['seconds']:.2f} x" if peers else "",
-            _milliseconds(line["seconds"] - alone[0] if alone else line.get("outside_seconds", 0)),
+            _milliseconds(beyond(line)),
             _milliseconds(line["coding_seconds"]),
             _milliseconds(line["processor_seconds"]),
             f"{line['received_bytes_per_step'] / 1e6:.1f} MB",
